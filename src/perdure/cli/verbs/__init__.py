@@ -56,6 +56,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "init": ("perdure.cli.verbs.init", "write a first project: document, tests, tasks, schema"),
     "check": ("perdure.cli.verbs.check", "check documents for problems without running them"),
     "convert": ("perdure.cli.verbs.convert", "rewrite a legacy document in today's form"),
+    "lsp": ("perdure.cli.verbs.lsp", "help your editor: problems, completion, renaming, graphs"),
     "schema": ("perdure.cli.verbs.schema", "print the JSON Schema of a language, for editors"),
     "sim": ("perdure.cli.verbs.sim", "simulate many runs of a document, with faults"),
     "test": ("perdure.cli.verbs.test", "test documents with scenarios, mocks and crashes"),

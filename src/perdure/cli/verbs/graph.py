@@ -14,7 +14,6 @@ from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.engine.resources.document_validation import DocumentValidator
-from perdure.kernel.graphs.graph import Graph
 from perdure.views.drawing import markup
 from perdure.views.resources.document_check import ProblemsFound, validate
 from perdure.views.resources.example_drawing import ExampleDrawing
@@ -87,9 +86,9 @@ async def _draw_document(asked: argparse.Namespace, talk: Console) -> int:
         finding = _finding(asked.finding, (await with_findings(document)).findings)
         example = ExampleDrawing(graph, finding.defect)
         talk.say(finding.describe(document.origin))
-        _give(asked, _drawn(asked.form, graph, example.statuses, example.taken), example.plain(finding))
+        _give(asked, markup.draw(asked.form, graph, example.statuses, example.taken), example.plain(finding))
         return Exit.OK
-    _give(asked, _drawn(asked.form, graph), markup.graph_json(graph))
+    _give(asked, markup.draw(asked.form, graph), markup.graph_json(graph))
     return Exit.OK
 
 
@@ -103,18 +102,8 @@ def _finding(number: int, findings: Sequence[SoundnessFinding]) -> SoundnessFind
 async def _draw_run(asked: argparse.Namespace, talk: Console) -> int:
     async with open_access(asked, talk) as access:
         drawing = await access.ask(DRAWING, MomentQuery(at=asked.at), await access.resolve(asked.file))
-    _give(asked, _drawn(asked.form, drawing.graph, drawing.statuses, set(drawing.taken)), drawing.facts)
+    _give(asked, markup.draw(asked.form, drawing.graph, drawing.statuses, set(drawing.taken)), drawing.facts)
     return Exit.OK
-
-
-def _drawn(form: str, graph: Graph, statuses: markup.Statuses | None = None, taken: set[int] | None = None) -> str:
-    if form == "svg":
-        from perdure.views.drawing.boxes import compose
-        from perdure.views.drawing.svg import to_svg
-
-        return to_svg(compose(graph, statuses), statuses, taken)
-    write = {"mermaid": markup.to_mermaid, "dot": markup.to_dot, "text": markup.to_outline}[form]
-    return write(graph, statuses, taken)
 
 
 def _give(asked: argparse.Namespace, drawn: str, facts: dict[str, Any]) -> None:

@@ -193,3 +193,14 @@ def graph_json(graph: Graph) -> dict[str, Any]:
         for edge in graph.edges
     ]
     return {"title": graph.title, "nodes": nodes, "edges": edges}
+
+
+def draw(form: str, graph: Graph, statuses: Statuses | None = None, taken: set[int] | None = None) -> str:
+    """A graph in one of the forms: `mermaid`, `dot`, `svg`, or `text`."""
+    if form == "svg":
+        from perdure.views.drawing.boxes import compose
+        from perdure.views.drawing.svg import to_svg
+
+        return to_svg(compose(graph, statuses), statuses, taken)
+    write = {"mermaid": to_mermaid, "dot": to_dot, "text": to_outline}[form]
+    return write(graph, statuses, taken)

@@ -6,10 +6,18 @@ from typing import Any
 
 from perdure.kernel.documents.problems import guess
 from perdure.kernel.json_values import jsontext
-from perdure.providers.registry import Provider, shared
+from perdure.providers.registry import Provider, language_of, shared
 from perdure.views.errors import ProviderNotFound
 
-__all__ = ["Parameter", "Provider", "ProviderEntry", "find_provider", "list_parameters", "list_providers"]
+__all__ = [
+    "Parameter",
+    "Provider",
+    "ProviderEntry",
+    "find_provider",
+    "list_document_providers",
+    "list_parameters",
+    "list_providers",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +46,11 @@ class ProviderEntry:
 
 def list_providers() -> list[ProviderEntry]:
     return [_entry(name) for name in shared.names()]
+
+
+def list_document_providers() -> list[ProviderEntry]:
+    """Those that documents may name."""
+    return [_entry(name) for name in shared.names() if language_of(name) is None]
 
 
 def find_provider(name: str) -> ProviderEntry:

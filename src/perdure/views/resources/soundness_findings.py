@@ -44,10 +44,13 @@ class SoundnessFinding:
         place = origin if self.line is None else f"{origin}:{self.line}"
         severity = Severity.ERROR if self.is_certain else Severity.WARNING
         path = f" ({self.path})" if self.path else ""
-        lines = [f"{place}: {severity}: {defect.message}{path} [{defect.kind}]"]
-        if defect.trace:
-            lines.append(f"for example: {'; '.join(f'{step} {choice}' for step, choice in defect.trace)}")
-        return "\n    ".join([*lines, *([defect.hint] if defect.hint else [])])
+        return "\n    ".join([f"{place}: {severity}: {defect.message}{path} [{defect.kind}]", *self.explain()[1:]])
+
+    def explain(self) -> list[str]:
+        """What is wrong, an example of a run if there is one, and what to do: a line each."""
+        defect = self.defect
+        trace = "; ".join(f"{step} {choice}" for step, choice in defect.trace)
+        return [defect.message, *([f"for example: {trace}"] if trace else []), *([defect.hint] if defect.hint else [])]
 
     def plain(self) -> dict[str, Any]:
         defect = self.defect

@@ -58,4 +58,4 @@ def as_datetime(at: Instant) -> datetime:
 
 def write_timestamp(at: Instant) -> str:
     """RFC 3339 with every digit of the instant, so that reading it back gives the same one (MWL-162)."""
-    return as_datetime(at).strftime("%Y-%m-%dT%H:%M:%S.%fZ").zfill(27)
+    return as_datetime(at).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

@@ -1,0 +1,1 @@
+"""`perdure lsp`: a language server, over standard input and output."""
