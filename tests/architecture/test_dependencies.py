@@ -188,8 +188,10 @@ def test_production_does_not_use_testing() -> None:
     assert wrong == []
 
 
-SHARED = ("kernel", "documents", "expressions", "streams", "stores", "engine", "workers", "providers", "views", "cli")
-SHARED += ("editor",)
+SHARED = (
+    *("kernel", "documents", "expressions", "streams", "stores", "engine", "workers", "providers", "views", "cli"),
+    "editor",
+)
 
 LANGUAGE_WORDS = {
     "perdure.cli.verbs.trigger": "asks for runs of a Story: its argument is called so",

@@ -79,7 +79,7 @@ class Editor:
         process = self.client._server
         assert process is not None
         code = self.do(process.wait())
-        self.do(self.client.stop())
+        self.do(self.client.stop())  # type: ignore[no-untyped-call]
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
