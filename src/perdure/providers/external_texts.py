@@ -1,8 +1,9 @@
-"""Texts outside of a document: a script in a file, or at an address.
+"""Texts outside of a document: a script in a file, at an address, or in a bucket of an S3 service.
 
 A file's name is relative to `folder`, and must not lead out of it, by `..` or by a link. That is the folder of the
 document, which is set when a run is started, never by a document; otherwise `policy.script_folders`. The operator may
-set one for all tasks of a worker with `PERDURE_SCRIPTS_DIR`; then nothing else is read.
+set one for all tasks of a worker with `PERDURE_SCRIPTS_DIR`; then nothing else is read. The buckets are those that the
+operator names in `PERDURE_SCRIPTS_S3`.
 
 Blocking: call it from a separate thread or process.
 """
@@ -11,7 +12,7 @@ import base64
 import hashlib
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -20,9 +21,13 @@ from perdure.providers import function
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.policy import of_api_document, policy_in_force
 
+if TYPE_CHECKING:
+    from perdure.providers import object_storage
+
 PREFIX = "Provider.Call.ScriptSource"
 ROOT = "PERDURE_SCRIPTS_DIR"
 SETTING = "policy.script_folders"
+BUCKETS = "PERDURE_SCRIPTS_S3"
 LARGEST = 16 * 1024 * 1024  # bytes
 
 
@@ -30,7 +35,7 @@ UNSAID = msgspec.Meta(extra_json_schema={function.ENGINE_ONLY: True})
 
 
 class TextSource(msgspec.Struct, forbid_unknown_fields=True):
-    """How to get it. `type` is derived from the address by default; the other members are for http."""
+    """How to get it. `type` is derived from the address by default; `region` is for s3, the rest is for http."""
 
     type: str | None = None
     endpoint: str | None = None
@@ -38,6 +43,7 @@ class TextSource(msgspec.Struct, forbid_unknown_fields=True):
     headers: dict[str, str] = {}
     timeout: float = 30.0
     auth: Any = None
+    region: str | None = None
 
 
 class Script(msgspec.Struct, forbid_unknown_fields=True):
@@ -70,8 +76,10 @@ def read_bytes(script: Script) -> bytes:
             data = _from_file(script)
         case "http" | "https":
             data = _from_http(script)
+        case "s3":
+            data = _from_bucket(script)
         case other:
-            raise _failure("UnknownSource", script, f"there is no source of type {other!r}; use file or http")
+            raise _failure("UnknownSource", script, f"there is no source of type {other!r}; use file, http or s3")
     if script.sha256 is not None and hashlib.sha256(data).hexdigest() != script.sha256.lower():
         raise _failure("WrongDigest", script, "its content does not match `sha256`")
     return data
@@ -137,6 +145,35 @@ def _from_http(script: Script) -> bytes:
 
 
 _AS_SOURCE = {"ProtocolError": "ConnectionFailed", "TlsFailed": "ConnectionFailed", "BadRequest": "BadUrl"}
+
+
+def _from_bucket(script: Script) -> bytes:
+    from perdure.providers import object_storage
+
+    if not script.uri.startswith(object_storage.SCHEME):
+        raise _failure("BadUrl", script, "an object of a bucket is named s3://BUCKET/KEY")
+    try:
+        return object_storage.read_object(BUCKETS, script.uri, _keys(script), LARGEST)
+    except object_storage.ObjectStorageFailed as failure:
+        if failure.status == 413:
+            raise _failure("TooLarge", script, str(failure)) from None
+        if failure.status is not None:
+            raise _answered(script, failure.status) from None
+        code = "ConnectionFailed" if failure.is_passing else "Forbidden"
+        raise _failure(code, script, str(failure), retryable=failure.is_passing) from None
+
+
+def _keys(script: Script) -> "object_storage.Keys | None":
+    """The keys of an `auth`; without one those of the process."""
+    from perdure.providers.object_storage import Keys
+
+    region = script.source.region or ""
+    match script.source.auth:
+        case None:
+            return None
+        case {"access_key_id": str(name), "secret_access_key": str(key), **rest}:
+            return Keys(name, key, str(rest.get("session_token") or ""), region or str(rest.get("region") or ""))
+    raise _failure("Denied", script, "its `auth` lacks access_key_id and secret_access_key")
 
 
 def _credentials(script: Script) -> dict[str, str]:

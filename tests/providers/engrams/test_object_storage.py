@@ -11,7 +11,10 @@ from tests.cli.commandline import CommandLine
 from tests.moto_server import PYTHON, install_moto, make_bucket, moto_server
 
 from perdure import EngramError
-from perdure.services.story.engrams import object_storage, storage
+from perdure.providers import object_storage
+from perdure.providers.external_texts import Script, TextSource, read_text
+from perdure.providers.failure import ProviderFailure
+from perdure.services.story.engrams import storage
 
 ROWS = {"rows": [1, 2]}
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "planted/secret+key"}
@@ -55,7 +58,7 @@ def test_a_value_is_an_object_of_the_bucket(bucket: str, service: str) -> None:
     settings = {"s3": {"bucket": "large-values", "endpoint": service}}
     kept = storage.put(settings, "default", "r1", "hello-a", "rows", ROWS)
     assert kept["$bubuStorageRef"] == "s3://large-values/default/r1/hello-a/rows.json"
-    text = object_storage.read_object(kept["$bubuStorageRef"])
+    text = object_storage.read_object("PERDURE_STORAGE_S3", kept["$bubuStorageRef"])
     assert json.loads(text) == {"contentType": "json", "data": ROWS}
     assert storage.get(kept, frozenset({"r1"})) == ROWS
     assert storage.get({**kept, "$bubuStoragePath": "rows[1]"}, frozenset({"r1"})) == 2
@@ -130,7 +133,8 @@ def test_requests_are_signed_as_botocore_signs_them(
         monkeypatch.setenv("AWS_SESSION_TOKEN", token)
     url = "https://s3.example:9000/large-values/default/r1/a%20b/%2Bk.json"
     at = datetime(2026, 5, 17, 12, 30, 1, tzinfo=UTC)
-    own = object_storage._signed(method, url, body.encode(), at)["authorization"]
+    keys = object_storage._keys_of_process()
+    own = object_storage._signed(method, url, body.encode(), at, keys)["authorization"]
     access, secret = KEYS.values()
     given = {"method": method, "url": url, "body": body, "token": token, "region": "eu-central-1"}
     done = subprocess.run(
@@ -167,3 +171,29 @@ def test_a_story_keeps_its_large_values_in_a_bucket(perdure: CommandLine, servic
     run = ended.json["metadata"]["uid"]
     told = perdure("history", run, "--raw", code=0, stdin=None, **variables).out + ended.out
     assert "s3://large-values/default/" in told and KEYS["AWS_SECRET_ACCESS_KEY"] not in told
+
+
+def test_a_script_is_an_object_of_a_bucket_that_the_operator_names(
+    bucket: str, service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PBK-092: with the operator's keys, or with those of the task; never out of the bucket of shared values."""
+    make_bucket(f"{service}/scripts")
+    monkeypatch.setenv("PERDURE_SCRIPTS_S3", f"{service}/scripts")
+    object_storage.write_object("PERDURE_SCRIPTS_S3", "s3://scripts/sql/make it.sql", b"select 1")
+    script = Script("s3://scripts/sql/make it.sql", TextSource("s3", region="eu-central-1"))
+
+    assert read_text(script) == read_text(Script(script.uri)) == "select 1"
+    with pytest.raises(ProviderFailure, match="does not match `sha256`"):
+        read_text(Script(script.uri, sha256="0" * 64))
+    for uri, code in [("s3://scripts/none.sql", "NotFound"), ("s3://large-values/x", "Forbidden"), ("x.sql", "BadUrl")]:
+        with pytest.raises(ProviderFailure) as refused:
+            read_text(Script(uri, TextSource("s3")))
+        assert refused.value.code == f"Provider.Call.ScriptSource.{code}"
+    for name in KEYS:
+        monkeypatch.delenv(name)
+    with pytest.raises(ProviderFailure, match="AWS_ACCESS_KEY_ID"):
+        read_text(script)
+    auth = {"access_key_id": "AKIDOTHER", "secret_access_key": "of the task"}
+    assert read_text(Script(script.uri, TextSource("s3", auth=auth))) == "select 1"
+    with pytest.raises(ProviderFailure, match="lacks access_key_id"):
+        read_text(Script(script.uri, TextSource("s3", auth={"token": "x"})))

@@ -7,8 +7,8 @@ from perdure.dialects.playbook.document.cursor import Cursor
 from perdure.dialects.playbook.tools.kind import ToolCall, error_kind
 from perdure.kernel.outcomes import Failed, Outcome
 
-SOURCES = ("file", "http", "https")  # of scripts; object stores are not among them
-HINT = "Write script: {uri: path/or/address, source: {type: file or http}}."
+SOURCES = ("file", "http", "https", "s3")  # of scripts
+HINT = "Write script: {uri: path/or/address, source: {type: file, http or s3}}."
 
 PREFIX = "Provider.Call.ScriptSource."
 

@@ -8,7 +8,8 @@ the same file again. With `storage.s3` they are objects of a bucket: `s3://BUCKE
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ from perdure.expressions import json_decoding
 from perdure.expressions.subpaths import PathNotFound, follow
 from perdure.kernel.file_modes import SETTING, folder_mode, private_mode
 from perdure.kernel.json_values import jsontext
+from perdure.providers import object_storage
+from perdure.providers.object_storage import SCHEME, ObjectStorageFailed
 from perdure.providers.text import is_file_name
-from perdure.services.story.engrams import object_storage
-from perdure.services.story.engrams.object_storage import SCHEME, storage_problem
+from perdure.services.story.engrams.failure import EngramError
 
+BUCKETS = "PERDURE_STORAGE_S3"
 FOLDER = "PERDURE_STORAGE_DIR"
 REFERENCE = "$bubuStorageRef"
 SUBPATH = "$bubuStoragePath"
@@ -35,9 +38,10 @@ def put(
     kind = "raw" if isinstance(value, str) else "json"
     text = jsontext.encode({"contentType": kind, "data": value})
     if (bucket := settings.get("s3")) is not None:
-        reference = object_storage.reference_to(bucket, inside)
-        _check_names(inside)
-        object_storage.write_object(reference, text)
+        with _objects():
+            reference = object_storage.reference_to(BUCKETS, bucket, inside)
+            _check_names(inside)
+            object_storage.write_object(BUCKETS, reference, text)
     else:
         reference = "/".join([*filter(None, path.split("/")), inside])
         _write(reference, text)
@@ -78,8 +82,21 @@ def get(reference: Mapping[str, Any], families: frozenset[str]) -> Any:
 def _read(name: str) -> str:
     if name.startswith(SCHEME):
         _check_names(name.removeprefix(SCHEME))
-        return object_storage.read_object(name).decode()
+        with _objects():
+            return object_storage.read_object(BUCKETS, name).decode()
     return _place(name).read_text("utf-8")
+
+
+@contextmanager
+def _objects() -> Iterator[None]:
+    try:
+        yield
+    except ObjectStorageFailed as failure:
+        raise storage_problem(str(failure), retryable=failure.is_passing) from None
+
+
+def storage_problem(message: str, *, retryable: bool = False) -> EngramError:
+    return EngramError(message, type="storage_error", exit_class="retry" if retryable else "terminal")
 
 
 def _check_names(reference: str) -> None:
