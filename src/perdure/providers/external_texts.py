@@ -163,16 +163,16 @@ def _from_bucket(script: Script) -> bytes:
         raise _failure(code, script, str(failure), retryable=failure.is_passing) from None
 
 
-def _keys(script: Script) -> "object_storage.Keys | None":
+def _keys(script: Script) -> "object_storage.AccessKeys | None":
     """The keys of an `auth`; without one those of the process."""
-    from perdure.providers.object_storage import Keys
+    from perdure.providers.object_storage import AccessKeys
 
     region = script.source.region or ""
     match script.source.auth:
         case None:
             return None
         case {"access_key_id": str(name), "secret_access_key": str(key), **rest}:
-            return Keys(name, key, str(rest.get("session_token") or ""), region or str(rest.get("region") or ""))
+            return AccessKeys(name, key, str(rest.get("session_token") or ""), region or str(rest.get("region") or ""))
     raise _failure("Denied", script, "its `auth` lacks access_key_id and secret_access_key")
 
 

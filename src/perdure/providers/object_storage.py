@@ -34,7 +34,7 @@ class ObjectStorageFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Keys:
+class AccessKeys:
     """Whose signature requests have."""
 
     access_key: str
@@ -65,7 +65,7 @@ def write_object(buckets: str, reference: str, text: bytes) -> None:
         raise _refused(f"the object {reference!r} cannot be written", status, answer)
 
 
-def read_object(buckets: str, reference: str, keys: Keys | None = None, most: int = LARGEST) -> bytes:
+def read_object(buckets: str, reference: str, keys: AccessKeys | None = None, most: int = LARGEST) -> bytes:
     """`keys` are those of the process by default."""
     status, answer = _request(buckets, "GET", reference, b"", keys, most)
     if status != 200:
@@ -92,7 +92,7 @@ def _bucket(buckets: str, url: str) -> Bucket:
 
 
 def _request(
-    buckets: str, method: str, reference: str, body: bytes, keys: Keys | None = None, most: int = LARGEST
+    buckets: str, method: str, reference: str, body: bytes, keys: AccessKeys | None = None, most: int = LARGEST
 ) -> tuple[int, bytes]:
     import httpx
 
@@ -116,15 +116,15 @@ def _request(
         raise ObjectStorageFailed(message, is_passing=True) from None
 
 
-def _keys_of_process() -> Keys:
+def _keys_of_process() -> AccessKeys:
     access_key, secret_key = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
     if not access_key or not secret_key:
         raise ObjectStorageFailed("S3 needs AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of the worker's process")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or REGION
-    return Keys(access_key, secret_key, os.environ.get("AWS_SESSION_TOKEN", ""), region)
+    return AccessKeys(access_key, secret_key, os.environ.get("AWS_SESSION_TOKEN", ""), region)
 
 
-def _signed(method: str, url: str, body: bytes, now: datetime, keys: Keys) -> dict[str, str]:
+def _signed(method: str, url: str, body: bytes, now: datetime, keys: AccessKeys) -> dict[str, str]:
     """The headers of a request, with its signature."""
     parts = urlsplit(url)
     moment, digest = now.strftime("%Y%m%dT%H%M%SZ"), hashlib.sha256(body).hexdigest()
