@@ -36,7 +36,12 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
-suite: $(VENV)/.dev
+# Once in a new environment: what one process has rewritten of the tests, all workers of pytest read.
+$(VENV)/.collected: $(VENV)/.dev
+	$(BIN)/pytest --collect-only -qq > /dev/null
+	@touch $@
+
+suite: $(VENV)/.collected
 	$(BIN)/pytest -n $(JOBS) --dist worksteal --cache-clear || $(BIN)/python -m tests.unstable
 
 check: lint types
