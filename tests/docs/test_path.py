@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from perdure.cli import main
 from tests.cli.commandline import CommandLine
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -119,3 +120,25 @@ def test_the_site_is_made_without_a_warning() -> None:
     subprocess.run(["make", "docs"], cwd=DOCS.parent, check=True, stdout=subprocess.DEVNULL)
 
     assert "Perdure" in (DOCS.parent / "build" / "docs" / "index.html").read_text(encoding="utf-8")
+
+
+def _lines_of_commands() -> Iterator[tuple[str, str]]:
+    """Page and command of every line `$ perdure …`, without what a shell makes of the rest of it."""
+    pages = [*DOCS.parent.glob("*.md"), *DOCS.rglob("*.md")]
+    for page in (page for page in pages if page != DOCS / "reference" / "cli.md"):
+        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+        for command in re.findall(r"^\$ (?:[A-Z_]+=\S+ )*perdure (.*)$", text, re.MULTILINE):
+            yield str(page.relative_to(DOCS.parent)), re.split(r" (?:>|\||&|2>|<)(?: |$|&)", command)[0]
+
+
+def test_every_command_of_every_page_is_one() -> None:
+    """Also of those whose pages are not followed: the verb and its options exist."""
+    commands = set(_lines_of_commands())
+    for page, command in commands:
+        words = main._translate_aliases(main._behind_verb(shlex.split(command, comments=True)))
+        try:
+            main._parser(words).parse_args(words)
+        except SystemExit as end:
+            assert end.code == 0, f"{page}: perdure {command}"
+
+    assert len(commands) > 120
