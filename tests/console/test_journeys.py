@@ -55,7 +55,7 @@ class Stage:
             "PERDURE_STORAGE_DIR": str(self.folder / "storage"),
             "PERDURE_RETENTION": '[{"status": "succeeded", "keep": "400d"}]',
         }
-        return Server.start(self.folder, "--listen", address, "--load", "./engrams.py", patience=LIMIT, **settings)
+        return Server.start_for(LIMIT, self.folder, "--listen", address, "--load", "./engrams.py", **settings)
 
     def kill(self) -> None:
         self.server.process.kill()

@@ -12,7 +12,7 @@ BASES = (ROOT, ROOT / "src" / "perdure", ROOT / "src", ROOT / "tests")
 PAGES = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 FILE = re.compile(
-    r"(?<![\w/.<{*-])((?:[\w-]+/)+[\w-]+\.(?:py|md|txt|json|ya?ml|sql|mjs|sh)|(?:tests|src|docs|bench|tools|examples)/[\w/-]+)\b(?![*<{])"
+    r"(?<![\w/.<{*-])((?:[\w-]+/)+[\w-]+\.(?:py|md|txt|json|ya?ml|sql|mjs|sh|svg|css)|(?:tests|src|docs|bench|tools|examples)/[\w/-]+)\b(?![*<{])"
 )
 PLACEHOLDER = re.compile(r"[A-Z]+(/|$)")
 MEASURED = re.compile(r"<!-- figures: begin -->.*<!-- figures: end -->", re.DOTALL)

@@ -124,7 +124,12 @@ class Server:
     roles: dict[str, Api] = field(default_factory=dict)
 
     @classmethod
-    def start(cls, folder: Path, *words: str, patience: float = PATIENCE, **env: str) -> "Server":
+    def start(cls, folder: Path, *words: str, **env: str) -> "Server":
+        return cls.start_for(PATIENCE, folder, *words, **env)
+
+    @classmethod
+    def start_for(cls, patience: float, folder: Path, *words: str, **env: str) -> "Server":
+        """One that is ended after so many seconds."""
         commands = CommandLine(folder, patience=patience)
         process = commands.start("serve", "--listen", "127.0.0.1:0", *words, **env)
         url = process.hear("listening on ").split()[-1].rstrip('"}')
