@@ -20,7 +20,7 @@ example: $(VENV)/.run ## install Perdure and run an example to its result
 	$(BIN)/perdure run examples/flows/first-call.json --input '"world"' --db sqlite:///$(VENV)/example.db
 
 # Of every package what answers soon: pure code, engine and store on SQLite, the command line inside the process.
-QUICK := tests/architecture tests/analysis tests/kernel tests/documents \
+QUICK := tests/architecture tests/analysis tests/editor tests/kernel tests/documents \
   tests/expressions/cel/test_functions.py tests/expressions/gotemplate/test_functions.py \
   tests/dialects/flow/test_cases.py tests/dialects/playbook/test_cases.py tests/dialects/story/test_cases.py \
   tests/engine/test_deciding.py tests/engine/test_recovery.py tests/stores/test_sqlite.py \

@@ -147,6 +147,7 @@ def test_every_verb_works_on_a_database(perdure: CommandLine, url: str) -> None:
         "convert",
         "init",
         "kubeconfig",
+        "lsp",
         "mcp",
         "restore",
         "schema",

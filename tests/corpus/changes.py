@@ -1,6 +1,11 @@
 """What views show otherwise than they did when a corpus was written, each change with its reason."""
 
+import re
 from typing import Any
+
+from perdure.kernel.json_values import jsontext
+
+_FINE = re.compile(rb"(\d\d:\d\d:\d\d[.]\d{3})\d{3}(?=Z)")
 
 SHOWN_OTHERWISE = {
     "story inputs-too-large run": "STY-151: inputs above the limit are shown as references",
@@ -23,6 +28,11 @@ def _told_playbook(event: dict[str, Any]) -> dict[str, Any]:
         return event
     rest = {name: value for name, value in payload.items() if name != "lease_epoch"}
     return {**event, "lease_epoch": payload["lease_epoch"], "payload": rest}
+
+
+def to_milliseconds(language: str, told: list[Any]) -> list[Any]:
+    """SRV-010: histories of Stories told milliseconds, and tell microseconds now."""
+    return jsontext.decode(_FINE.sub(rb"\1", jsontext.encode(told))) if language == "story" else told
 
 
 def without_own(told: list[Any]) -> list[Any]:

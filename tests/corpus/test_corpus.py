@@ -25,7 +25,7 @@ from perdure.stores.sqlite import database
 from perdure.testing import FakeClock
 from perdure.wiring import Observer
 from tests.corpus import FOLDER, LATER
-from tests.corpus.changes import SHOWN_OTHERWISE, told_now, without_own
+from tests.corpus.changes import SHOWN_OTHERWISE, to_milliseconds, told_now, without_own
 from tests.postgres import Server, as_url
 from tests.sampling import Sample
 
@@ -168,7 +168,7 @@ async def _differences(address: str, corpus: str, language: str, scenario: dict[
     async with Observer(address, clock=FakeClock(LATER)) as observer:
         for run, shown in scenario["shown"].items():
             now = json.loads(jsontext.encode(await observer.show(RunId(run))))
-            told = without_added(json.loads(jsontext.encode(await observer.history(RunId(run)))))
+            told = without_added(to_milliseconds(language, await observer.history(RunId(run))))
             title = f"{language} {scenario['name']} {run}"
             then = scenario["history"][run]
             if corpus == "corpus":

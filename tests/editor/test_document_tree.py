@@ -39,7 +39,8 @@ def shape_of_node(node: Node, like: Any, text: str) -> Any:
     if node.kind is NodeKind.SEQUENCE:
         items = dict(enumerate(like)) if isinstance(like, list) else {}
         return [shape_of_node(child, items.get(at), text) for at, child in enumerate(node.children)]
-    return node.text if isinstance(like, str) and "\n" not in text[node.start : node.end] else shape_of_data(like)
+    is_one_line = "\n" not in text[node.start : node.end] and not text.startswith(("|", ">"), node.start)
+    return node.text if isinstance(like, str) and is_one_line else shape_of_data(like)
 
 
 def assert_same(text: str) -> None:

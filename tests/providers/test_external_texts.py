@@ -79,7 +79,7 @@ def test_what_cannot_be_read(folder: Path) -> None:
     assert refused("deep", folder) == ("NotFound", False)
     assert refused("bytes", folder) == ("Unreadable", False)
     assert refused("a\0b", folder) == ("Unreadable", False)
-    assert refused("s3://bucket/a.sql", folder) == ("UnknownSource", False)
+    assert refused("s3://bucket/a.sql", folder) == ("Forbidden", False), "the operator names the buckets of scripts"
     assert refused("a.sql", folder, source=TextSource("gcs")) == ("UnknownSource", False)
 
 

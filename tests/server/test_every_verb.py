@@ -83,7 +83,7 @@ REFUSED: dict[str, str] = {
 }
 """What works on a store only, and says so."""
 
-ELSEWHERE = {"mcp": "test_mcp.py"}
+ELSEWHERE = {"lsp": "../cli/test_language_server.py", "mcp": "test_mcp.py"}
 """Programs of their own, which have tests of their own."""
 
 

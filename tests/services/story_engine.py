@@ -84,8 +84,8 @@ class DyingStore:
     async def write_catalog(self, changes: Sequence[ResourceWrite | ResourceRemoval]) -> Any:
         return await self._reach(lambda: self._inner.write_catalog(changes))
 
-    async def remove(self, runs: Any) -> Any:
-        return await self._reach(lambda: self._inner.remove(runs))
+    async def remove(self, *arguments: Any) -> Any:
+        return await self._reach(lambda: self._inner.remove(*arguments))
 
     def die_at(self, write: int) -> None:
         self._write = write

@@ -6,7 +6,7 @@ from perdure.kernel.lazy_regex import lazy_regex
 
 LARGEST = 400_000  # characters; larger texts have no parts
 
-_DOCUMENT_START = lazy_regex(r"(?m)^---(?=\s|\Z)")
+_DOCUMENT_START = lazy_regex(r"(?m)^(?:---|[.]{3})(?=\s|\Z)")  # what follows an end is another document, too
 
 
 class DocumentTree(TextLines):

@@ -61,7 +61,7 @@ def _question(question: Question[Any, Any]) -> Route:
         AccessRole(question.role),
         query=question.query,
         is_expensive=question.is_expensive or "{id}" in question.path,
-        refusals=(404, 409),
+        refusals=(404, 409, *((422,) if question is CAUSES else ())),  # a value that cannot be traced
     )
 
 

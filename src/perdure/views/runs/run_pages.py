@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FIRST = (2**62, RunId(""))
 Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
-NO_CURSOR = "the cursor is not one (expected `next` of the answer before)"
+NO_CURSOR = "this is not a cursor (expected `next` of the answer before)"
 MOST_LOOKS = 20  # pages of the store that one page looks through
 
 

@@ -99,15 +99,6 @@ _TEXTS = {
     "successes": "How many calls must succeed.",
     "wait": "Whether the calls that are left are waited for.",
 }
-_ACTIONS = {
-    "Call": "Calls a provider or a Flow, and goes on with its result (MWL-200 to MWL-203).",
-    "Gather": "Makes several calls at once and collects their results (section 9 of MWL).",
-    "Match": "Goes on with the first case whose condition holds (MWL-210 to MWL-212).",
-    "Pass": "Passes data on, sets variables, and goes on (MWL-215).",
-    "Sleep": "Waits for a duration, or until an instant (MWL-220 to MWL-222).",
-    "Return": "Ends the Flow with a result (MWL-225).",
-    "Raise": "Ends the Flow with a failure: a new one, or the current one (MWL-230 to MWL-235).",
-}
 _MET = ("input", "metadata")
 _ROOTS = {
     "vars": ("Variables of this call of the Flow, which `assign` sets.", ()),
@@ -149,7 +140,9 @@ def document_schema() -> s.Schema:
         }
         for action in ACTIONS.values()
     ]
-    action = s.with_facts(s.described(_TEXTS["action"], s.choice(ACTIONS)), words=_ACTIONS)
+    action = s.with_facts(
+        s.described(_TEXTS["action"], s.choice(ACTIONS)), words={name: action.text for name, action in ACTIONS.items()}
+    )
     phases = {
         phase: s.members(rules, {name: _member(name, rule) for name, rule in rules.items()})
         for phase, rules in parts.PHASE_MEMBERS.items()

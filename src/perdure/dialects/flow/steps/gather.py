@@ -91,6 +91,7 @@ class GatherFields(msgspec.Struct, frozen=True):
 
 class GatherAction(Action):
     name = "Gather"
+    text = "Makes several calls at once and collects their results (section 9 of MWL)."
 
     fans_out = True
     members: ClassVar = {

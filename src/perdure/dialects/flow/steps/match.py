@@ -63,6 +63,7 @@ class MatchFields(msgspec.Struct, frozen=True):
 
 class MatchAction(Action):
     name = "Match"
+    text = "Goes on with the first case whose condition holds (MWL-210 to MWL-212)."
     role = Role.CHOICE
 
     members: ClassVar = {"input": parts.anything, "cases": match_cases, "default": match_default}

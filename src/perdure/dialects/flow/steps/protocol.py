@@ -26,6 +26,7 @@ class Action:
     """`fields` in these methods is what `compile` returned for the Step."""
 
     name: ClassVar[str]
+    text: ClassVar[str] = ""  # what its Steps do, for editors
     members: ClassVar[Mapping[str, Rule]]  # of its Steps, besides `action` and `comment`
     required: ClassVar[Sequence[str]] = ()
     one_of: ClassVar[Sequence[Sequence[str]]] = ()  # its Steps have the members of one of these groups

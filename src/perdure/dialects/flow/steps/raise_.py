@@ -30,6 +30,7 @@ def raised(cursor: Cursor) -> None:
 
 class RaiseAction(Action):
     name = "Raise"
+    text = "Ends the Flow with a failure: a new one, or the current one (MWL-230 to MWL-235)."
     role = Role.FAILURE
 
     members: ClassVar = {"result": raised}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 class ReturnAction(Action):
     name = "Return"
+    text = "Ends the Flow with a result (MWL-225)."
     role = Role.END
 
     members: ClassVar = {"value": parts.anything}

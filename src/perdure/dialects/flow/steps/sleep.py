@@ -40,6 +40,7 @@ class SleepFields(msgspec.Struct, frozen=True):
 
 class SleepAction(Action):
     name = "Sleep"
+    text = "Waits for a duration, or until an instant (MWL-220 to MWL-222)."
     role = Role.WAIT
 
     members: ClassVar = {"for": parts.string, "until": parts.string, "next": parts.next_step}
