@@ -216,7 +216,8 @@ class _Table:
 
     def section(self, title: str, schema: Schema, path: str) -> Iterator[str]:
         own = list(self._rows(schema, path))
-        table = ("| field | type | meaning |", "|---|---|---|", *own) if own else (f"A {self._kind(schema)}.",)
+        kind = f"{self._kind(schema).capitalize()}."
+        table = ("| field | type | meaning |", "|---|---|---|", *own) if own else (kind,)
         yield from ("", f"## {title}", "", *table)
         for alternative in schema.get("allOf", ()):
             kinds = [about["const"] for about in alternative.get("if", {}).get("properties", {}).values()]
