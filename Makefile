@@ -50,7 +50,7 @@ quick: check ## format, lint, types and fast tests of every package, in under 90
 	PERDURE_TEST_STORE=sqlite $(BIN)/pytest -n $(JOBS) $(QUICK)
 
 # Types are checked while the tests begin: the first ones wait (tests/ordering.py).
-test: lint ## install everything and run all checks (about 8 minutes on two cores)
+test: lint ## install everything and run all checks (about 10 minutes on two cores)
 	$(MAKE) --no-print-directory --jobs 2 types suite
 
 deep: export TMPDIR ?= /tmp

@@ -37,6 +37,7 @@ def gate(folder: Path, source: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["sh", "-c", script], cwd=folder, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.sampled(4)
 def test_a_test_that_passes_alone_is_named_and_the_run_counts(tmp_path: Path) -> None:
     run = gate(tmp_path, ONCE)
 
@@ -48,6 +49,7 @@ def test_a_test_that_passes_alone_is_named_and_the_run_counts(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("count", "says"), [(1, "trying 1 failed tests again"), (4, "4 tests failed; only up to 3")])
+@pytest.mark.sampled(4)
 def test_what_is_broken_fails_the_run(tmp_path: Path, count: int, says: str) -> None:
     run = gate(tmp_path, ALWAYS.replace("COUNT", str(count)))
 

@@ -6,6 +6,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.console.compiled_parts import ask_part
 
 PROGRAM = """
@@ -81,6 +83,7 @@ def _along(knots: list[Point], share: float) -> Point:
     return knots[0]
 
 
+@pytest.mark.sampled(4)
 def test_lines_go_around_what_they_pass(tmp_path: Path) -> None:
     """CON-002. Of a frame that an edge passes, what is inside it is passed too."""
     graphs = [RELEASE, CIRCLE, *(_graph(seed) for seed in range(60))]

@@ -68,6 +68,7 @@ def test_json_has_the_same_parts(value: Any) -> None:
 
 
 @given(st.dictionaries(st.sampled_from(["a", "b", "c-d"]), VALUES, min_size=1, max_size=3))
+@pytest.mark.sampled(2)
 def test_yaml_that_is_written_has_the_same_parts(value: dict[str, Any]) -> None:
     assert_same(write_document(value))
 

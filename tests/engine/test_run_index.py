@@ -84,6 +84,7 @@ async def look(engine: perdure.Engine, run: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("language", CASES)
+@pytest.mark.sampled(2)
 async def test_a_page_with_all_views_of_a_run_reads_its_events_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: str
 ) -> None:

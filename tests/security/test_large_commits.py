@@ -65,6 +65,7 @@ async def ended(tmp_path: Path, document: Any, input: Any) -> str:
         return str(failure.value)
 
 
+@pytest.mark.sampled(2)
 async def test_results_of_a_gather_that_are_too_large_together_end_the_run(tmp_path: Path) -> None:
     """A thousand results of 1 MB took 5 GB, and no store takes what they are together: it was tried for ever."""
     inside = {"entrypoint": "r", "steps": {"r": {"action": "Return", "value": "{{ vars.text }}"}}}

@@ -149,6 +149,7 @@ DOCUMENTS = {
 }
 
 
+@pytest.mark.sampled(2)
 async def test_documents_of_many_parts_are_decided_in_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Invariant 29: the event loop goes on."""
     current: list[str] = []

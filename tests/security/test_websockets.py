@@ -233,6 +233,7 @@ async def test_what_a_worker_has_published_is_forgotten_before_it_is_done() -> N
         await conversation._ask("claim", "s/" + "x" * 10_000, None, 0)
 
 
+@pytest.mark.sampled(2)
 async def test_publications_that_wait_for_room_have_a_limit_of_bytes() -> None:
     """STR-112: a thousand of 10 MB waited in memory while a step below was full."""
     has_room = asyncio.Event()

@@ -358,6 +358,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.sampled(2)
 async def test_ten_processes_with_one_token_give_one_run(tmp_path: Path) -> None:
     """STY-149 STY-153: real processes on one file, ten requests each."""
     url = f"sqlite:///{tmp_path / 'race.db'}"

@@ -195,6 +195,7 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 @settings(max_examples=60, deadline=None)
 @given(graphs())
+@pytest.mark.sampled(2)
 def test_any_graph_is_drawn_truly(graph: Graph) -> None:
     assert_true(compose(graph))
 

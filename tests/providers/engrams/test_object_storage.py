@@ -54,6 +54,7 @@ def bucket(service: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return url
 
 
+@pytest.mark.sampled(4)
 def test_a_value_is_an_object_of_the_bucket(bucket: str, service: str) -> None:
     settings = {"s3": {"bucket": "large-values", "endpoint": service}}
     kept = storage.put(settings, "default", "r1", "hello-a", "rows", ROWS)
