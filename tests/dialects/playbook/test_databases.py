@@ -172,7 +172,7 @@ def test_a_task_without_statements_is_refused() -> None:
     [
         ({"source": {"type": "file"}}, "lacks 'uri'"),
         ({"uri": ""}, "must not be empty"),
-        ({"uri": "a.sql", "source": {"type": "s3"}}, "must be one of file, http, https"),
+        ({"uri": "a.sql", "source": {"type": "gcs"}}, "must be one of file, http, https, s3"),
         ({"uri": "a.sql", "folder": "/"}, "no member 'folder'"),
         (["a.sql"], "must be a map"),
     ],
