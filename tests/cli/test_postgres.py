@@ -59,7 +59,7 @@ class OnDatabase:
         return name
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 def test_every_verb_works_on_a_database(perdure: CommandLine, url: str) -> None:
     on = OnDatabase(perdure, url)
     on("db", "migrate")
