@@ -105,10 +105,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    patience = LONGEST if sampling.seed() is not None else 30 * LONGEST
+    timeout = LONGEST if sampling.seed() is not None else 30 * LONGEST
     with asyncio.Runner() as runner:
         try:
-            runner.run(asyncio.wait_for(pyfuncitem.obj(**arguments), patience))
+            runner.run(asyncio.wait_for(pyfuncitem.obj(**arguments), timeout))
         finally:
             end_tasks(runner.get_loop())
     return True

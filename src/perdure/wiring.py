@@ -108,10 +108,10 @@ def open_store(
     *,
     must_exist: bool = False,
     lease: float | None = None,
-    patience: float | None = None,
+    timeout: float | None = None,
     group: "ServerGroup | None" = None,
 ) -> "Store":
-    """`patience`: seconds for a database that is away, a file that is locked. Processes of a `group` share a file."""
+    """`timeout`: seconds for a database that is away, a file that is locked. Processes of a `group` share a file."""
     now = None if isinstance(clock, SystemClock) else clock.now
     scheme = url.partition(":")[0]
     store: Any
@@ -120,13 +120,13 @@ def open_store(
         from perdure.stores.postgres.database import PostgresSettings
         from perdure.stores.postgres.store import PostgresStore
 
-        settings = PostgresSettings.from_environment(lease, patience)
+        settings = PostgresSettings.from_environment(lease, timeout)
         store = PostgresStore(url, now, settings=settings, must_exist=must_exist)
     elif scheme == "sqlite":
         from perdure.stores.sqlite.database import path_of
         from perdure.stores.sqlite.store import SqliteStore
 
-        store = SqliteStore(path_of(url), now, must_exist=must_exist, patience=patience, group=group)
+        store = SqliteStore(path_of(url), now, must_exist=must_exist, timeout=timeout, group=group)
     else:
         raise _unknown_kind(url)
     if isinstance(clock, SystemClock):
@@ -176,7 +176,7 @@ def _need_driver() -> None:
 def local_executor(
     clock: Clock,
     documents: "Documents",
-    spoken: Mapping[str, Dialect],
+    dialects: Mapping[str, Dialect],
     credentials: "Callable[[], KeptCredentials] | None" = None,
     sent: "SentFor | None" = None,
     processes: int = 1,
@@ -189,7 +189,7 @@ def local_executor(
     from perdure.workers.worker import Worker
 
     keychain = HostKeychain(HostSecrets(from_environment), credentials, sent)
-    openers = {name: language for name, language in spoken.items() if language.opens_envelopes}
+    openers = {name: language for name, language in dialects.items() if language.opens_envelopes}
     unsealer = Unsealer(openers, documents, clock.now, keychain)
     limits = limits_from_environment(STEP_RUNS, processes)
     return Worker(now=clock.now, keychain=keychain, unsealer=unsealer, limits=limits)
@@ -292,7 +292,7 @@ class Engine(Client):
         from perdure.providers.registry import shared
 
         if read_key_files(os.environ) or await self.store.list_resources("Credential"):
-            await self.credentials.look()
+            await self.credentials.refresh()
         await super().__aenter__()
         loop = asyncio.get_running_loop()
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from perdure.analysis.soundness import judge
+from perdure.analysis.soundness import find_defects
 from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import Body, MiddlewareScope
 from perdure.dialects.flow.state.folding import evolve
@@ -95,7 +95,7 @@ def contradictions(findings: list[Defect], play: Play) -> Iterator[str]:
 def findings_of(dialect: Dialect, program: Any) -> list[Defect]:
     net = dialect.net(program)
     assert net is not None
-    return judge(net, most_states=3_000)
+    return find_defects(net, most_states=3_000)
 
 
 def visited(dialect: Dialect, program: Any, rows: Iterable[bytes]) -> set[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from perdure.analysis.soundness import judge
+from perdure.analysis.soundness import find_defects
 from perdure.analysis.state_space import StateSpace
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.documents.validation import ValidationContext
@@ -91,7 +91,7 @@ def net_of(language: Dialect, text: str) -> tuple[Net, Any]:
 def test_what_is_wrong_is_found_and_nothing_else(language: str, case: Case) -> None:
     text = WRITERS[language][1](case)
     net, program = net_of(LANGUAGES[language], text)
-    found = judge(net)
+    found = find_defects(net)
 
     told = [f"{defect.kind} {defect.certainty} {'null' if defect.step is None else defect.step}" for defect in found]
     assert sorted(told) == sorted(case["found"])
@@ -111,7 +111,7 @@ def test_the_corpus_has_every_kind_of_finding() -> None:
 @pytest.mark.parametrize(("language", "case"), CASES)
 def test_a_defect_is_reported_once(language: str, case: Case) -> None:
     """ANA-007: kinds do not overlap, and what *will* happen is of a kind that can be certain (ANA-008)."""
-    found = judge(net_of(LANGUAGES[language], WRITERS[language][1](case))[0])
+    found = find_defects(net_of(LANGUAGES[language], WRITERS[language][1](case))[0])
 
     assert len({(defect.step, defect.place) for defect in found}) == len(found)
     never_certain = {DefectKind.TIMEOUT_INVERTED, DefectKind.EFFECT_UNKEYED, DefectKind.UNDECIDED}
@@ -139,7 +139,7 @@ def test_a_limit_is_told_and_makes_nothing_certain() -> None:
     """Beyond the limit a document is not decided, never silently sound (ANA-004, ANA-008)."""
     case = next(parameter.values[1] for parameter in CASES if parameter.values[1]["name"] == "for ever")
     net, _ = net_of(LANGUAGES["flow"], _flow(case))
-    (undecided,) = judge(net, most_states=2)
+    (undecided,) = find_defects(net, most_states=2)
 
     assert (undecided.kind, undecided.certainty, undecided.step) == ("undecided", Certainty.MAY, None)
     assert "2 states" in undecided.message
@@ -149,7 +149,7 @@ def test_a_trace_is_a_run_from_the_entry() -> None:
     """ANA-003, ANA-005"""
     case = next(parameter.values[1] for parameter in CASES if parameter.values[1]["name"] == "data may end it")
     net, _ = net_of(LANGUAGES["flow"], _flow(case))
-    (loop,) = judge(net)
+    (loop,) = find_defects(net)
 
     assert loop.trace == (("a", "goes on"), ("m", "vars.again"))
 

@@ -65,11 +65,11 @@ class Done:
 class Running:
     """A command that was started and goes on."""
 
-    def __init__(self, process: "subprocess.Popen[str] | Forked", patience: float = PATIENCE) -> None:
+    def __init__(self, process: "subprocess.Popen[str] | Forked", timeout: float = PATIENCE) -> None:
         self.process = process
         self.heard: list[str] = []
         self.printed = ""
-        self._watchdog = threading.Timer(patience, process.kill)
+        self._watchdog = threading.Timer(timeout, process.kill)
         self._watchdog.daemon = True  # a test that failed does not hold the others up
         self._watchdog.start()
 
@@ -125,7 +125,7 @@ def _read_rest(stream: IO[str] | None) -> str:
 class CommandLine:
     folder: Path
     started: list[Running] = field(default_factory=list)
-    patience: float = PATIENCE  # for each command
+    timeout: float = PATIENCE  # for each command
 
     def __call__(self, *words: str, code: int | None = 0, stdin: str | None = None, **env: str) -> Done:
         """Run a command to its end; `code` is the exit code it must have."""
@@ -135,7 +135,7 @@ class CommandLine:
             streams[0].seek(0)
             process = self._start(words, env, streams)
             try:
-                ended = process.wait(self.patience)
+                ended = process.wait(self.timeout)
             except subprocess.TimeoutExpired:
                 process.kill()
                 raise
@@ -164,7 +164,7 @@ class CommandLine:
         ):
             process = self._start(words, env, [nothing, stdout, stderr])
         process.stdout, process.stderr = os.fdopen(out), os.fdopen(err)
-        self.started.append(Running(process, self.patience))
+        self.started.append(Running(process, self.timeout))
         return self.started[-1]
 
     def _start(

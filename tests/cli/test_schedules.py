@@ -43,7 +43,7 @@ LONG = 4 * PATIENCE  # servers that start runs one after the other, with pauses,
 
 @pytest.fixture(autouse=True)
 def patient(perdure: CommandLine) -> None:
-    perdure.patience = LONG
+    perdure.timeout = LONG
 
 
 def written(perdure: CommandLine, code: str = 'result = {"rows": 42}') -> list[str]:
@@ -121,7 +121,7 @@ def test_a_killed_server_loses_no_time_and_starts_none_twice(perdure: CommandLin
 def test_a_schedule_of_every_minute_fires_each_minute_once_over_a_kill(perdure: CommandLine) -> None:
     """SRV-042 in real time: the server is killed when it has started a minute, and another one serves the next."""
     minutely(perdure, policy="catchUpWindow: 10m")
-    perdure.patience = 300.0
+    perdure.timeout = 300.0
     first = perdure.start("serve")
     first.hear("schedule minute: Created")
     first.kill()

@@ -114,7 +114,7 @@ async def test_credentials_are_kept_listed_changed_and_removed(tmp_path: Path) -
         assert await renewed.value("default", "db") == {"type": "postgres", "password": "second"}
         with pytest.raises(SecretsKeyUnusable):
             await kept.value("default", "db")
-        await renewed.look()
+        await renewed.refresh()
         assert renewed.known_value("default", "db") is not None and renewed.known_value("other", "db") is None
         await renewed.delete("default", "db")
         assert renewed.known_value("default", "db") is None

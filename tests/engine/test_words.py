@@ -535,7 +535,7 @@ async def test_an_owner_that_does_not_read_leaves_the_word_recorded(tmp_path: Pa
         assert world.engine is not None
         world.engine.store.changed = lambda: False  # type: ignore[method-assign]  # it does not look by itself
         async with elsewhere(world) as observer:
-            observer.patience = 0.0
+            observer.answer_timeout = 0.0
             told = await observer.tell(run.id, decision("Approved"))
 
             assert (told.is_decided, told.is_live) == (False, True)

@@ -61,7 +61,7 @@ asyncio.run(main())
 
 @pytest.fixture
 def commands(tmp_path: Path) -> Iterator[CommandLine]:
-    commands = CommandLine(tmp_path, patience=120.0)
+    commands = CommandLine(tmp_path, timeout=120.0)
     yield commands
     commands.end_all()
 

@@ -51,7 +51,7 @@ def test_workers_elsewhere_and_their_servers_fail_and_every_task_ends_once(tmp_p
     """
     from tests.journeys.chaos.scenario import ChaosSettings, with_faults, without_faults
 
-    told = ChaosSettings(runs=int(SECONDS * 3), seconds=SECONDS, seed=SEED, version=VERSION, workers=4, patience=240)
+    told = ChaosSettings(runs=int(SECONDS * 3), seconds=SECONDS, seed=SEED, version=VERSION, workers=4, timeout=240)
     calm = asyncio.run(without_faults(tmp_path))
     report = asyncio.run(with_faults(tmp_path, calm, told))
 

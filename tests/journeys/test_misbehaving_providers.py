@@ -146,7 +146,7 @@ async def test_cancelling_kills_an_isolated_function_that_never_ends(tmp_path: P
 async def test_a_locked_file_is_waited_for_then_named(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'runs.db'}"
     clock = SystemClock()
-    engine = Engine(open_store(url, clock, patience=0.05), clock=clock, settings=Settings(commit_tries=2))
+    engine = Engine(open_store(url, clock, timeout=0.05), clock=clock, settings=Settings(commit_tries=2))
     await engine.runtime.open()
     run = await engine.start(drill({"signal": "go"}, {"return": "done"}))
     other = apsw.Connection(str(tmp_path / "runs.db"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perdure.analysis.soundness import judge
+from perdure.analysis.soundness import find_defects
 from perdure.dialects.story.views.net import truth
 from perdure.expressions.mwl.condition_analysis import rounds_of
 from perdure.kernel.dialect import Dialect
@@ -117,7 +117,7 @@ def test_steps_that_never_run_are_explained_in_proportion_to_their_number() -> N
             net.add(part, "", (before, nowhere), (after,))
             before = after
         net.add(whole, "", (0,), ())
-        counted[count] = work_of(partial(judge, net))
+        counted[count] = work_of(partial(find_defects, net))
 
     assert counted[1_000] < 20 * counted[100]
 

@@ -275,7 +275,7 @@ async def test_runs_are_judged_by_and_by_and_once_each(monkeypatch: pytest.Monke
         judged.append(row.id)
         return [Obstacle(f"step 'a{number}'", "it has ended", needs_mapping=True) for number in range(1_000)]
 
-    monkeypatch.setattr(run_migration, "_judge", judge)
+    monkeypatch.setattr(run_migration, "_find_obstacles", judge)
     monkeypatch.setattr(decision_threads, "SLICE", 0.0)
     facts = {"namespace": "default", "name": "s", "digest": b"new", "text": b"", "pinned": b"", "applied": ()}
     new: Any = SimpleNamespace(language=SimpleNamespace(name="story"), **facts)

@@ -103,5 +103,5 @@ async def test_watches_of_open_runs_are_not_read(tmp_path: Path, monkeypatch: py
             counted(monkeypatch, store, "resources") as reads,
             counted(monkeypatch, store, "list_resources") as lists,
         ):
-            assert await FailureAlerts(scene.engine).look() == 2
+            assert await FailureAlerts(scene.engine).poll() == 2
         assert WATCH not in [*lists, *(key.kind for keys in reads for key in keys)]

@@ -128,9 +128,9 @@ class Server:
         return cls.start_for(PATIENCE, folder, *words, **env)
 
     @classmethod
-    def start_for(cls, patience: float, folder: Path, *words: str, **env: str) -> "Server":
+    def start_for(cls, timeout: float, folder: Path, *words: str, **env: str) -> "Server":
         """One that is ended after so many seconds."""
-        commands = CommandLine(folder, patience=patience)
+        commands = CommandLine(folder, timeout=timeout)
         process = commands.start("serve", "--listen", "127.0.0.1:0", *words, **env)
         url = process.hear("listening on ").split()[-1].rstrip('"}')
         return cls(commands, process, url)

@@ -173,7 +173,7 @@ def test_a_worker_outlives_a_killed_server(server: Server) -> None:
     server.process.kill()
     (server.commands.folder / "let-go").touch()
     wait_for_line(server, "marks")
-    again = CommandLine(server.commands.folder, patience=PATIENCE)
+    again = CommandLine(server.commands.folder, timeout=PATIENCE)
     try:
         process = again.start("serve", "--listen", f"127.0.0.1:{port}", "--config", "settings.toml", *ROUTES)
         process.hear("listening on ")

@@ -345,7 +345,7 @@ HOOK = {"documentRef": {"language": "flow", "name": "alert"}, "inputs": {"channe
 
 async def alerted(scene: Ticking) -> list[dict[str, Any]]:
     alerts = FailureAlerts(scene.engine)
-    await alerts.look()
+    await alerts.poll()
     await scene.calm()
     return [await scene.engine.handle(row.id).result() for row in await scene.runs("alert")]
 
@@ -434,7 +434,7 @@ async def test_a_crash_at_any_write_alerts_once(tmp_path: Path, after: bool) -> 
             await scene.until("2027-01-15T10:06:00")
             await scene.release(Failed("Provider.Call.Shop.Errors.Closed", "the shop is closed"))
             stores[0].die_at(stores[0].writes + write)
-            looking = asyncio.ensure_future(FailureAlerts(scene.engine).look())
+            looking = asyncio.ensure_future(FailureAlerts(scene.engine).poll())
             await _settle_or_die(scene, stores[0])
             if not stores[0].crashed.is_set():
                 await looking

@@ -248,7 +248,7 @@ async def test_what_is_not_empty_is_left_alone(way: tuple[Place, Place]) -> None
 async def test_a_file_stands_still_while_it_is_copied(tmp_path: Path) -> None:
     await prepared(File(f"sqlite:///{tmp_path}/old.db"))
     with caretaker(tmp_path / "old.db").exclusive():
-        other = SqliteStore(tmp_path / "old.db", lambda: NOW, must_exist=True, patience=0.0)
+        other = SqliteStore(tmp_path / "old.db", lambda: NOW, must_exist=True, timeout=0.0)
         with pytest.raises(StoreLocked):
             await other.send(Message(RunId("late"), 1, b"x"))
         with pytest.raises(StoreLocked):

@@ -378,7 +378,7 @@ async def test_reads_wait_for_a_database_that_comes_back_and_give_up_when_patien
     cutting: tuple[Proxy, str],
 ) -> None:
     gate, address = cutting
-    store = opened(address, patience=1.0)
+    store = opened(address, timeout=1.0)
     home = await store.claim()
     await insist(store, created("a", home))
     gate.is_refusing = True

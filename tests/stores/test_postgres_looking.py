@@ -30,7 +30,7 @@ def url(postgres_server: Callable[[int], Server]) -> Iterator[str]:
 
 @pytest.fixture
 def readers(url: str) -> Iterator[ReadPool]:
-    found = ReadPool(Database(url, PostgresSettings(readers=1, patience=2)), None)
+    found = ReadPool(Database(url, PostgresSettings(readers=1, timeout=2)), None)
     yield found
     found.close()
 

@@ -55,7 +55,7 @@ async def test_who_has_just_written_waits_for_whoever_waited(tmp_path: Path) -> 
 
 
 async def test_a_turn_that_nobody_wants_any_more_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write_turns, "PATIENCE", 0.01)
+    monkeypatch.setattr(write_turns, "TURN_TIMEOUT", 0.01)
     path = tmp_path / "runs.db"
     first, second = turns_of(path), turns_of(path)
     assert first.take_at_once()

@@ -231,8 +231,8 @@ def with_secret(address: str) -> str:
     return NATS.replace("ADDRESS", address).replace('"]}', '"], secretRef: {name: nats-login}}')
 
 
-async def ended(folder: Path, transport_text: str, monkeypatch: pytest.MonkeyPatch, patience: float = 30.0) -> Any:
-    monkeypatch.setattr(nats_log, "PATIENCE", patience)
+async def ended(folder: Path, transport_text: str, monkeypatch: pytest.MonkeyPatch, timeout: float = 30.0) -> Any:
+    monkeypatch.setattr(nats_log, "CONNECT_TIMEOUT", timeout)
     let_through(60)
     async with perdure.Engine(f"sqlite:///{folder}/runs.db") as engine:
         await engine.apply([AppliedDocument("nats.yaml", transport_text)])
@@ -264,7 +264,7 @@ async def test_a_server_that_does_not_answer_is_named(tmp_path: Path, monkeypatc
     """STR-110: a run that has just begun does not wait for ever."""
     text = NATS.replace("ADDRESS", "nats://127.0.0.1:9")
 
-    status = await ended(tmp_path, text, monkeypatch, patience=0.2)
+    status = await ended(tmp_path, text, monkeypatch, timeout=0.2)
 
     message = status["stepStates"]["sink"]["message"]
     assert status["phase"] == "Failed" and "no connection to the NATS server 127.0.0.1:9" in message

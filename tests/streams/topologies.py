@@ -116,13 +116,13 @@ class Played:
     async def show(self) -> Any:
         return await self.engine.show(self.id)
 
-    async def end(self, patience: float = 100.0) -> Any:
+    async def end(self, timeout: float = 100.0) -> Any:
         """The run as it is shown at its end."""
-        await self.until(lambda shown: "finishedAt" in shown["status"], patience)
+        await self.until(lambda shown: "finishedAt" in shown["status"], timeout)
         return await self.show()
 
-    async def until(self, holds: Callable[[Any], bool], patience: float = 100.0) -> Any:
-        async with asyncio.timeout(patience):
+    async def until(self, holds: Callable[[Any], bool], timeout: float = 100.0) -> Any:
+        async with asyncio.timeout(timeout):
             while not holds(shown := await self.show()):
                 await asyncio.sleep(0.02)
         return shown

@@ -86,7 +86,7 @@ async def test_whoever_hears_nothing_is_not_woken_to_find_that_out(tmp_path: Pat
     async with perdure.Engine(f"sqlite:///{tmp_path}/perdure.db") as engine:
         handle = await engine.start(document)
         live = LiveEvents(engine)
-        live._look_later = lambda: None  # type: ignore[method-assign]
+        live._poll_later = lambda: None  # type: ignore[method-assign]
         live.open()
         told: list[dict[str, Any] | None] = []
         is_allowed = True
@@ -104,7 +104,7 @@ async def test_whoever_hears_nothing_is_not_woken_to_find_that_out(tmp_path: Pat
 
         async def seconds(count: int) -> int:
             for _ in range(count * LOOKS):
-                live._look()
+                live._poll()
             await asyncio.sleep(0.02)
             return len(told)
 

@@ -24,7 +24,7 @@ NEVER = frozenset(
 )
 
 
-def judge(
+def find_defects(
     net: Net,
     clock: Callable[[], float] = lambda: 0.0,
     *,

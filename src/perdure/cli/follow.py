@@ -98,7 +98,7 @@ async def follow(
             seen, began = [], asyncio.get_running_loop().time()
             for run in queue[:LOOKS_AT_ONCE]:
                 try:
-                    status, end = await _look(client, run, until_idle)
+                    status, end = await _read_status(client, run, until_idle)
                 except RunNotFound:
                     ends[run] = Removed()
                     continue
@@ -175,7 +175,7 @@ async def _is_stopping(client: Client, row: RunRow) -> bool:
     return state.cancel_requested or (state.parent is not None and state.parent[1] > 0)
 
 
-async def _look(client: Client, run: RunId, until_idle: bool) -> tuple[RunStatus, End | None]:
+async def _read_status(client: Client, run: RunId, until_idle: bool) -> tuple[RunStatus, End | None]:
     """The status of the run, and whether following it has come to an end other than its own."""
     # Messages first: one that is decided between the two reads is then seen in the status.
     has_messages = until_idle and await _has_messages(client, run)

@@ -27,7 +27,7 @@ def open_engine(
     must_exist: bool = False,
     settings: Settings | None = None,
     lease: float | None = None,
-    patience: float | None = None,
+    timeout: float | None = None,
 ) -> Engine:
     """An engine that does the work itself, with the providers that were asked for.
 
@@ -39,7 +39,7 @@ def open_engine(
     if hands_out_tasks := not getattr(asked, "detach", False):
         import_module(OUTPUT_CAPTURE).install_capture(lambda path, line: talk.say(f"  {spell_step(path)}: {line}"))
     clock = SystemClock()
-    store = open_store(asked.db, clock, must_exist=must_exist, lease=lease, patience=patience)
+    store = open_store(asked.db, clock, must_exist=must_exist, lease=lease, timeout=timeout)
     hands = None if hands_out_tasks else NullExecutor()
     return Engine(store, clock=clock, hands=hands, settings=settings, recover=False)
 

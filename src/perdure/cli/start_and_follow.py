@@ -103,15 +103,15 @@ async def _tell(access: Access, run: RunId, end: End | None, asked: argparse.Nam
     return code
 
 
-async def _follow_for(patience: Instant | None, engine: Client, run: RunId, progress: Progress) -> End | None:
+async def _follow_for(timeout: Instant | None, engine: Client, run: RunId, progress: Progress) -> End | None:
     """How the run ends; None when it takes too long."""
-    ends = await _within(patience, follow(engine, [run], progress))
+    ends = await _within(timeout, follow(engine, [run], progress))
     return None if ends is None else ends[run]
 
 
-async def _within(patience: Instant | None, work: Awaitable[T]) -> T | None:
+async def _within(timeout: Instant | None, work: Awaitable[T]) -> T | None:
     try:
-        async with asyncio.timeout(None if patience is None else patience / SECOND) as bound:
+        async with asyncio.timeout(None if timeout is None else timeout / SECOND) as bound:
             return await work
     except TimeoutError:
         if bound.expired():

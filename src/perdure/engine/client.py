@@ -22,7 +22,7 @@ from perdure.engine.runs import run_views
 from perdure.engine.runs.document_start import Seen, StartRequest, start_run
 from perdure.engine.runs.dry_run import DryRun, Pending, with_pending
 from perdure.engine.runs.fork_points import ForkChanges, fork
-from perdure.engine.runs.message_sending import PATIENCE, SendResult, tell
+from perdure.engine.runs.message_sending import ANSWER_TIMEOUT, SendResult, tell
 from perdure.engine.runs.run_removal import descendants, prune_runs
 from perdure.engine.runtime import Runtime
 from perdure.kernel import inputs as i
@@ -49,7 +49,7 @@ class Client(AbstractAsyncContextManager["Client"]):
 
     from_api = False  # its documents come through the API of a server, whose policy binds them
     act: Act | None = None  # what somebody does with it, if that is to be recorded
-    patience = PATIENCE  # seconds that the owner of a run elsewhere gets to decide what it is told
+    answer_timeout = ANSWER_TIMEOUT  # seconds that the owner of a run elsewhere gets to decide what it is told
 
     def __init__(self, store: Store, languages: Mapping[str, Dialect], clock: Clock, runtime: Runtime | None) -> None:
         self.store = store

@@ -62,7 +62,7 @@ class Runtime:
         settings, pace = self._settings, self.store.poll_intervals
         look_every = max(settings.poll, pace.messages)
         self._every("inbox", look_every, self._look_for_messages)
-        self._every("ownership", look_every, ownership.look)
+        self._every("ownership", look_every, ownership.poll)
         self._every("servers", settings.share_every or pace.share, ownership.look_around)
         self._every("held", settings.share_every or HELD_EVERY, self._look_after_held)
         self._every("leases", settings.lease_sweep or pace.sweep, self._look_for_lost_leases)
@@ -98,7 +98,7 @@ class Runtime:
 
     async def close(self) -> None:
         """Stop as on Ctrl-C: what is decided is committed, the rest is left for the next owner."""
-        self.store.limit_patience()
+        self.store.limit_timeout()
         if self._slots:
             await self.leave(0.0)  # so that tasks which were not begun cost no delivery
         await self.scheduler.dispatcher.close()
@@ -281,13 +281,13 @@ class Runtime:
     def _woken(self) -> None:
         """On any thread: the store has heard something."""
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._look)
+            self._loop.call_soon_threadsafe(self._poll_store)
 
-    def _look(self) -> None:
+    def _poll_store(self) -> None:
         self._heard.set()
         if self.stopped is None:
             self.scheduler.guard(self._look_for_messages)
-            self.scheduler.guard(self.scheduler.partitions.look)
+            self.scheduler.guard(self.scheduler.partitions.poll)
 
     async def hear(self) -> None:
         """Until the store has heard of something that others did, or it is time to look."""
@@ -300,7 +300,7 @@ class Runtime:
         """What waits for another server's doing, of which nobody tells us. Costs nothing where nothing waits."""
         self.scheduler.removal.look_again()
         if self.scheduler.incompatible:
-            self._tasks.spawn(self.scheduler.incompatible.look())
+            self._tasks.spawn(self.scheduler.incompatible.hand_over())
 
     def _look_for_orphans(self) -> None:
         if self.partitions and not self.scheduler.partitions.is_leaving:

@@ -146,7 +146,7 @@ class Dialect(ABC):
         """What is wrong with the step at which a start asks to begin, where the language allows to choose one."""
         raise NotImplementedError
 
-    def judge(self, document: bytes, pipeline: Any, outcome: "Outcome", began: Instant, ended: Instant) -> Any:
+    def apply_rules(self, document: bytes, pipeline: Any, outcome: "Outcome", began: Instant, ended: Instant) -> Any:
         """At a worker: what follows from the outcome of a task of a pipeline; None: the server is to decide."""
         return None
 

@@ -58,7 +58,7 @@ def is_done(execution: "Execution", input: i.Migrate) -> bool:
 
 def why_refused(execution: "Execution", input: i.Migrate) -> str | None:
     """None where the run would be moved, or was moved before."""
-    return None if is_done(execution, input) else _judge(execution, input)[1]
+    return None if is_done(execution, input) else _plan_change(execution, input)[1]
 
 
 def record(turn: "Turn", input: i.Migrate) -> None:
@@ -70,7 +70,7 @@ def record(turn: "Turn", input: i.Migrate) -> None:
     if is_done(execution, input):
         turn.changes_nothing = True
         return
-    move, reason = _judge(execution, input)
+    move, reason = _plan_change(execution, input)
     if move is None or reason is not None:
         turn.refuse(reason or "", conflict=True)
         return
@@ -96,7 +96,7 @@ def record(turn: "Turn", input: i.Migrate) -> None:
     turn.input = i.Wake()  # the language has nothing to react to: it makes its moves
 
 
-def _judge(execution: "Execution", input: i.Migrate) -> tuple[DocumentChange | None, str | None]:
+def _plan_change(execution: "Execution", input: i.Migrate) -> tuple[DocumentChange | None, str | None]:
     state = execution.state
     if state.status.is_final:
         ended = format_instant(state.ended_at or state.at)

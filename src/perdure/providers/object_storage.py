@@ -20,7 +20,7 @@ from urllib.parse import quote, urlsplit
 SCHEME = "s3://"
 REGION = "us-east-1"
 ALGORITHM = "AWS4-HMAC-SHA256"
-PATIENCE = 30.0  # seconds for one request
+REQUEST_TIMEOUT = 30.0  # seconds for one request
 LARGEST = 256 << 20  # bytes of an object that is read
 
 
@@ -101,7 +101,7 @@ def _request(
     headers = _signed(method, url, body, datetime.now(UTC), keys or _keys_of_process())
     try:
         with (
-            httpx.Client(timeout=PATIENCE, trust_env=False) as client,
+            httpx.Client(timeout=REQUEST_TIMEOUT, trust_env=False) as client,
             client.stream(method, url, content=body or None, headers=headers) as answer,
         ):
             pieces, size = [], 0

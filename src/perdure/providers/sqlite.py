@@ -120,9 +120,9 @@ class _Session:
     grammar = SQLITE
     prefix = PREFIX
 
-    def __init__(self, file: str, patience: float) -> None:
+    def __init__(self, file: str, timeout: float) -> None:
         self._file = file
-        self._patience = patience
+        self._timeout = timeout
         self._is_stopping = False
         self._refused = ""
         self._connection: apsw.Connection | None = None
@@ -161,7 +161,7 @@ class _Session:
 
     def _wait(self, attempt: int) -> bool:
         """Another writer is active. Unlike SQLite's own wait, this one can be interrupted."""
-        if self._is_stopping or attempt * 0.01 >= self._patience:
+        if self._is_stopping or attempt * 0.01 >= self._timeout:
             return False
         time.sleep(0.01)
         return True

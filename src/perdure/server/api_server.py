@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 RENEW_EVERY = 3_600.0  # seconds between two looks at the certificate
 LOOK_AT_CREDENTIALS_EVERY = 5.0  # seconds
-OWNER_PATIENCE = 5.0  # seconds that a request waits for the decision of another server
+OWNER_TIMEOUT = 5.0  # seconds that a request waits for the decision of another server
 FIGURES_EVERY = 0.5  # seconds
 NOTE_EVERY = 2.0  # seconds after which it is written down which workers were seen
 
@@ -123,7 +123,7 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
     certificate = _certificate(options)
     name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
     provider = None if options.oidc is None else OidcProvider(options.oidc)
-    engine.patience = OWNER_PATIENCE
+    engine.answer_timeout = OWNER_TIMEOUT
     authentication = Authentication(engine, options.anonymous, provider, options.proxies)
     server = ApiServer(
         engine,
@@ -251,7 +251,7 @@ async def _watching_credentials(engine: Engine) -> None:
     while True:
         await asyncio.sleep(LOOK_AT_CREDENTIALS_EVERY)
         with suppress(PerdureError):
-            await engine.credentials.look()
+            await engine.credentials.refresh()
 
 
 async def _sealing(server: ApiServer) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from perdure.server.listener import CountingSocket
 
 MOMENT, LONGEST_MOMENT = 0.02, 0.1  # seconds, for each connection more than another process has
-TROUBLE = 1.0  # seconds after a failure to accept: there are no descriptors, or no memory
+ACCEPT_RETRY_DELAY = 1.0  # seconds after a failure to accept: there are no descriptors, or no memory
 ABSENT = (1 << 32) - 1
 _COUNT = struct.Struct("=I")
 
@@ -99,7 +99,7 @@ class Acceptor:
             return
         except OSError:
             if self._pause is None:
-                self._rest(TROUBLE)
+                self._rest(ACCEPT_RETRY_DELAY)
             return
         connection.setblocking(False)
         self._count()

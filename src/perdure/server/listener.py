@@ -76,7 +76,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(JoiningTransport(transport, self.loop))  # type: ignore[arg-type]
         self._await_head()
-        self._watch = self.loop.call_later(self.limits.read_seconds, self._look)
+        self._watch = self.loop.call_later(self.limits.read_seconds, self._check_progress)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_deadline()
@@ -152,7 +152,7 @@ class Connection(HttpToolsProtocol):
             self._answered_at = self.loop.time()
         super().on_response_complete()
 
-    def _look(self) -> None:
+    def _check_progress(self) -> None:
         """Cut off whoever does not read its answer, or sends bytes that never become a request: it takes a place."""
         unread = self.transport.get_write_buffer_size()
         is_idle = self._answered_at is not None and self.loop.time() - self._answered_at >= self.limits.read_seconds
@@ -160,7 +160,7 @@ class Connection(HttpToolsProtocol):
             self.transport.abort()
             return
         self._unread = unread
-        self._watch = self.loop.call_later(self.limits.read_seconds, self._look)
+        self._watch = self.loop.call_later(self.limits.read_seconds, self._check_progress)
 
     def _refuse(self, refusal: PerdureError) -> None:
         status, headers, body = problem_json(refusal, "")

@@ -110,7 +110,7 @@ class RunHooks:
                             noted_at = time.monotonic()
                             await self.note()
                         if self._hooks:
-                            await self._look(clients)
+                            await self._poll(clients)
                     except PerdureError as error:
                         _log.warning("hooks have to wait: %s", error)
             finally:
@@ -121,7 +121,7 @@ class RunHooks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _look(self, clients: Mapping[str, httpx.AsyncClient]) -> None:
+    async def _poll(self, clients: Mapping[str, httpx.AsyncClient]) -> None:
         store = self._client.store
         for known in await store.hooks():
             if (hook := self._hooks.get(known.name)) is not None:

@@ -71,7 +71,7 @@ class BackgroundService:
         await self.cron.refresh()
 
     async def _alert(self) -> None:
-        if watched := await self._alerts.look():
+        if watched := await self._alerts.poll():
             self._poll_within = min(self._poll_within, POLL_FOR_RUNS + POLL_FOR_EACH_RUN * watched)
 
     async def _sweep(self) -> None:

@@ -56,7 +56,7 @@ class FailureAlerts:
         module, _, name = ALERT_START.partition(":")
         self._start: StartAlert = getattr(import_module(module), name)
 
-    async def look(self) -> int:
+    async def poll(self) -> int:
         """Start the alerts about runs that have failed; how many runs are still watched."""
         watched = 0
         turns = ShortTurns()

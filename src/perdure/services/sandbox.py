@@ -147,10 +147,10 @@ async def sandbox(
     """
     size = SMALL + 1 if jsontext.is_large(mocks) else 0
     tasks, clock = await done_aside(size, partial(MockedTasks, mocks)), VirtualClock()
-    spoken = languages(lambda engram: True, lambda provider, namespace="": None, shared.with_declared(mocks))
+    dialects = languages(lambda engram: True, lambda provider, namespace="": None, shared.with_declared(mocks))
     with tempfile.TemporaryDirectory(prefix="perdure-sandbox-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
         url, settings = f"sqlite:///{folder}/sandbox.db", Settings(limits=LIMITS)
-        async with Engine(url, settings=settings, clock=clock, hands=tasks, spoken=spoken, recover=False) as engine:
+        async with Engine(url, settings=settings, clock=clock, hands=tasks, spoken=dialects, recover=False) as engine:
             if catalog is not None:
                 await _copy_entries(engine, catalog, namespace)
             began, is_cut = clock.now(), False

@@ -381,7 +381,7 @@ class Store(AccessStore, ChangeFeedStore, HookStore, RunRemovalStore, TaskLeaseS
     async def reopen(self) -> None:
         """Forget every connection and open anew, after an unknown commit."""
 
-    def limit_patience(self, patience: float = 0.0) -> None:
+    def limit_timeout(self, timeout: float = 0.0) -> None:
         """We are about to close: from here on a store that is away is waited for so many seconds at most."""
 
     def abandon(self) -> None:

@@ -29,7 +29,7 @@ from perdure.testing.hands import ScriptedHands, WorldHands
 from perdure.testing.opening import open_store, sqlite_path
 from perdure.wiring import Engine, languages, local_executor
 
-PATIENCE = 60.0  # seconds of real time before a world that does not settle is called stuck
+SETTLE_TIMEOUT = 60.0  # seconds of real time before a world that does not settle is called stuck
 
 
 class World:
@@ -158,7 +158,7 @@ class World:
 
     async def settle(self) -> None:
         """Until nothing moves by itself: everything decided is committed, every task at work is a held one."""
-        deadline = asyncio.get_running_loop().time() + PATIENCE
+        deadline = asyncio.get_running_loop().time() + SETTLE_TIMEOUT
         calm = looks = 0
         while calm < 3 and self.engine is not None:
             looks += 1
@@ -169,7 +169,7 @@ class World:
             if asyncio.get_running_loop().time() > deadline:
                 tasks = self.hands.describe_tasks() if isinstance(self.hands, WorldHands) else []
                 open_tasks = f": {'; '.join(tasks)}" if tasks else ""
-                raise TimeoutError(f"the world does not settle within {PATIENCE:g} s{open_tasks}")
+                raise TimeoutError(f"the world does not settle within {SETTLE_TIMEOUT:g} s{open_tasks}")
 
     async def advance(self, seconds: float) -> None:
         """Let time pass; what becomes due on the way happens at its own instant."""
@@ -214,7 +214,7 @@ class RunInWorld:
     async def status(self) -> str:
         return (await self.handle.status()).value
 
-    async def result(self, timeout: float = PATIENCE) -> Any:
+    async def result(self, timeout: float = SETTLE_TIMEOUT) -> Any:
         """`timeout`: seconds of real time; the error says what the run waits for."""
         try:
             return await self.handle.result(timeout)

@@ -362,9 +362,9 @@ class Deadlines:
         if self._alarm is not None:
             self._alarm.cancel()
         self._next = due
-        self._alarm = asyncio.get_running_loop().call_later(max(0.0, due - monotonic()), self._look)
+        self._alarm = asyncio.get_running_loop().call_later(max(0.0, due - monotonic()), self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._alarm, self._next = None, math.inf
         now = monotonic()
         try:

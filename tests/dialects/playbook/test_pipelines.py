@@ -36,7 +36,9 @@ class WithWorkers(World):
             outcome = Succeeded(jsontext.encode(self.data(outcome.value)))
         judged = None
         if self.judges:
-            judged = life.dialect.judge(life.text, jsontext.decode(pipeline.body), outcome, self.now, self.now + after)
+            judged = life.dialect.apply_rules(
+                life.text, jsontext.decode(pipeline.body), outcome, self.now, self.now + after
+            )
             self.judged.append(judged)
         text = None if judged is None else jsontext.encode(judged)
         about = (result.task, result.attempt, result.delivery, result.outcome, pipeline.number, "lease", 1, b"")

@@ -83,9 +83,9 @@ class Clients:
                 self.asked_again += 1
                 await asyncio.sleep(0.2)
 
-    async def all_ended(self, patience: float) -> list[str]:
-        """Wait until no run is open; those that still are when the patience has ended."""
-        end = time.monotonic() + patience
+    async def all_ended(self, timeout: float) -> list[str]:
+        """Wait until no run is open; those that still are when the timeout has ended."""
+        end = time.monotonic() + timeout
         while True:
             still = await self._until_done(self._open)
             if not still or time.monotonic() > end:

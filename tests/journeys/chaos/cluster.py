@@ -79,31 +79,31 @@ class Cluster:
         """As the kernel does it when memory is short: nothing is said, nothing is done."""
         return self._end(number, signal.SIGKILL)
 
-    def terminate(self, number: int, patience: float = 30) -> Life:
+    def terminate(self, number: int, timeout: float = 30) -> Life:
         """As an operator does it: what it has is handed over."""
-        return self._end(number, signal.SIGTERM, patience)
+        return self._end(number, signal.SIGTERM, timeout)
 
-    def _end(self, number: int, how: signal.Signals, patience: float = 30) -> Life:
+    def _end(self, number: int, how: signal.Signals, timeout: float = 30) -> Life:
         life = self.engines[number]
         assert life is not None
         life.process.send_signal(how)
         try:
-            life.process.wait(patience)
+            life.process.wait(timeout)
         except subprocess.TimeoutExpired:
             life.process.send_signal(signal.SIGABRT)  # it says what its threads are doing, and ends
             life.process.wait(10)
             raise AssertionError(
-                f"engine {number} did not end {patience:.0f} s after {how.name}:\n{self._tail(number)}"
+                f"engine {number} did not end {timeout:.0f} s after {how.name}:\n{self._tail(number)}"
             ) from None
         life.ended_at = time.time()
         self.engines[number] = None
         return life
 
-    def bury(self, process: int, patience: float = 30) -> int | None:
+    def bury(self, process: int, timeout: float = 30) -> int | None:
         """The number of the engine that this process was, once it has ended by itself; None: it was none of them."""
         for number, life in enumerate(self.engines):
             if life is not None and life.pid == process:
-                life.process.wait(patience)
+                life.process.wait(timeout)
                 life.ended_at = time.time()
                 self.engines[number] = None
                 return number

@@ -70,10 +70,10 @@ class ChaosDatabase:
             " WHERE backend_type = 'client backend' AND application_name <> 'chaos'"
         )
 
-    def taken_over(self, process: int, patience: float) -> float:
+    def taken_over(self, process: int, timeout: float) -> float:
         """Seconds until this process, which is dead, owns nothing any more and nothing is without an owner."""
         begun = time.monotonic()
-        while time.monotonic() - begun < patience:
+        while time.monotonic() - begun < timeout:
             ((left,),) = self.ask(
                 "SELECT count(*) FROM perdure.partitions p LEFT JOIN perdure.servers s ON s.id = p.owner"
                 " WHERE p.is_shared AND (s.id IS NULL OR s.name LIKE %s)",
@@ -82,11 +82,11 @@ class ChaosDatabase:
             if left == 0:
                 return time.monotonic() - begun
             time.sleep(0.05)
-        raise AssertionError(f"{left} partitions of process {process} were not taken over within {patience:.0f} s")
+        raise AssertionError(f"{left} partitions of process {process} were not taken over within {timeout:.0f} s")
 
-    def owned_by(self, process: int, patience: float) -> None:
+    def owned_by(self, process: int, timeout: float) -> None:
         """Until this process owns everything that is shared."""
-        end = time.monotonic() + patience
+        end = time.monotonic() + timeout
         while time.monotonic() < end:
             ((left,),) = self.ask(
                 "SELECT count(*) FROM perdure.partitions p LEFT JOIN perdure.servers s ON s.id = p.owner"
@@ -96,31 +96,29 @@ class ChaosDatabase:
             if left == 0:
                 return
             time.sleep(0.05)
-        raise AssertionError(
-            f"process {process} is alone, and {left} partitions are not its own after {patience:.0f} s"
-        )
+        raise AssertionError(f"process {process} is alone, and {left} partitions are not its own after {timeout:.0f} s")
 
-    def joined_by(self, process: int, patience: float) -> None:
+    def joined_by(self, process: int, timeout: float) -> None:
         """Until this process is among those who serve."""
-        end = time.monotonic() + patience
+        end = time.monotonic() + timeout
         while time.monotonic() < end:
             if self.ask("SELECT 1 FROM perdure.servers WHERE name LIKE %s", f"%:{process}"):
                 return
             time.sleep(0.05)
-        raise AssertionError(f"process {process} did not join the others within {patience:.0f} s")
+        raise AssertionError(f"process {process} did not join the others within {timeout:.0f} s")
 
-    def left_by(self, process: int, patience: float) -> None:
+    def left_by(self, process: int, timeout: float) -> None:
         """Until this process, which may have left while there was no database, is not among the servers any more."""
-        end = time.monotonic() + patience
+        end = time.monotonic() + timeout
         while time.monotonic() < end:
             if not self.ask("SELECT 1 FROM perdure.servers WHERE name LIKE %s", f"%:{process}"):
                 return
             time.sleep(0.1)
-        raise AssertionError(f"what process {process} left was not taken over within {patience:.0f} s")
+        raise AssertionError(f"what process {process} left was not taken over within {timeout:.0f} s")
 
-    def served_by(self, engines: int, patience: float) -> None:
+    def served_by(self, engines: int, timeout: float) -> None:
         """Until so many engines serve, and every partition has an owner."""
-        end = time.monotonic() + patience
+        end = time.monotonic() + timeout
         while time.monotonic() < end:
             try:
                 ((serving, free),) = self.ask(

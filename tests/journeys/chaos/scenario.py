@@ -43,7 +43,7 @@ class ChaosSettings:
     workers: int = 0  # elsewhere, which do all tasks; 0: servers do them
     lease: float = 2.0
     pause: tuple[float, float] = (0.5, 2.5)  # seconds between faults
-    patience: float = 120.0  # seconds after the last fault in which everything must end
+    timeout: float = 120.0  # seconds after the last fault in which everything must end
 
 
 @dataclass
@@ -154,7 +154,7 @@ async def with_faults(folder: Path, calm: Calm, told: ChaosSettings, watching: W
                 await clients.serve(orders, told.seconds)
                 await injecting
                 troubled = time.monotonic() - begun
-                await clients.all_ended(told.patience)
+                await clients.all_ended(told.timeout)
                 seconds = time.monotonic() - begun
             cluster.check()
             if database is not None:

@@ -94,15 +94,15 @@ class ClusterWithWorkers(Cluster):
         life.process.send_signal(signal.SIGCONT)
         life.pauses.append((begun, time.time() + 1.0))
 
-    def bury(self, process: int, patience: float = 30) -> int | None:
+    def bury(self, process: int, timeout: float = 30) -> int | None:
         """A task has killed its worker, which is started anew."""
         for number, life in enumerate(self.workers):
             if life is not None and life.pid == process:
-                life.process.wait(patience)
+                life.process.wait(timeout)
                 life.ended_at = time.time()
                 self.start_worker(number)
                 return None
-        return super().bury(process, patience)
+        return super().bury(process, timeout)
 
     def check(self) -> None:
         super().check()

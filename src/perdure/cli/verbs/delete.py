@@ -85,9 +85,9 @@ async def _delete(asked: argparse.Namespace, talk: Console) -> int:
 
 async def _delete_on_server(asked: argparse.Namespace, talk: Console) -> int:
     """All of them must be there before the first one is deleted."""
-    spoken = languages()
+    dialects = languages()
     nowhere: Any = None  # what is deleted is looked up by the server
-    kinds = dict(_keys(Catalog(nowhere, spoken, DocumentValidator(spoken), nowhere), asked))
+    kinds = dict(_keys(Catalog(nowhere, dialects, DocumentValidator(dialects), nowhere), asked))
     keys = []
     async with server_access(asked, talk.say) as server:
         for key, kind in kinds.items():

@@ -67,7 +67,7 @@ LOOKS_ON = "without an engine: runs are left to other servers on the store"
 WAITS = "another server owns the file: this one answers requests, and drives the runs when that one has ended"
 STOPPED = "stopped; the runs are durable. {goes_on}"
 CONTINUE = "Continue with: perdure serve"
-PATIENCE = 365 * 86_400.0  # seconds: a database that is away is waited for, however long that takes
+DATABASE_TIMEOUT = 365 * 86_400.0  # seconds: a database that is away is waited for, however long that takes
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -232,7 +232,7 @@ async def _serve_at(
     most = None if asked.wait is None else asked.wait / SECOND
     clock = SystemClock()
     group = None if process is None else process.group
-    open_the_store = partial(open_store, asked.db, clock, lease=lease, patience=PATIENCE, group=group)
+    open_the_store = partial(open_store, asked.db, clock, lease=lease, timeout=DATABASE_TIMEOUT, group=group)
     async with health_page(asked.health) as page:
         engine = Engine(
             await opened(open_the_store, asked.db, most, talk), clock=clock, settings=settings, recover=False
@@ -345,7 +345,7 @@ async def _begin_to_answer(
     try:
         await api.enter_async_context(_answering(engine, address, asked, talk, process))
     except asyncio.CancelledError:
-        engine.store.limit_patience(asked.grace / SECOND)  # whoever waits for a store that is away gives up then
+        engine.store.limit_timeout(asked.grace / SECOND)  # whoever waits for a store that is away gives up then
         raise
 
 
@@ -375,7 +375,7 @@ async def _stay(engine: Engine, asked: argparse.Namespace, talk: Console, api: A
     try:
         await asyncio.shield(services)
     except asyncio.CancelledError:
-        engine.store.limit_patience(
+        engine.store.limit_timeout(
             asked.grace / SECOND
         )  # first of all: whoever waits for a store that is away gives up then
         services.cancel()
@@ -385,7 +385,7 @@ async def _stay(engine: Engine, asked: argparse.Namespace, talk: Console, api: A
             talk.always(f"stopping; {count} task{'' if count == 1 else 's'} in flight may take {span(asked.grace)}")
         if not await engine.runtime.leave():
             talk.say("not all tasks have ended; those are delivered again")
-        engine.store.limit_patience()
+        engine.store.limit_timeout()
         with suppress(asyncio.CancelledError, PerdureError):
             await services
         raise

@@ -93,7 +93,7 @@ async def _work(asked: argparse.Namespace, token: str, talk: Console) -> int:
     from perdure.server.worker_protocol.stream_client import StreamWorker
     from perdure.server.worker_protocol.worker_client import ServerSource
 
-    clock, spoken = SystemClock(), languages()
+    clock, dialects = SystemClock(), languages()
     source = ServerSource(
         asked.server,
         token,
@@ -101,7 +101,7 @@ async def _work(asked: argparse.Namespace, token: str, talk: Console) -> int:
         pools=asked.pool,
         slots=asked.slots,
         known=known_providers(),
-        languages=spoken,
+        languages=dialects,
         now=clock.now,
         ca=asked.ca,
         say=talk.say,
@@ -109,7 +109,7 @@ async def _work(asked: argparse.Namespace, token: str, talk: Console) -> int:
     await source.open()
     if not source.pools:
         raise BadUsage("the token names no pool", hint="Name one with --pool.")
-    executor = local_executor(clock, source.document, spoken, sent=source.secrets_for)
+    executor = local_executor(clock, source.document, dialects, sent=source.secrets_for)
     talk.always(f"working for {', '.join(source.pools)} of {asked.server}; stop with Ctrl-C")
     if asked.json:
         give_json({"server": asked.server, "pools": source.pools, "pid": os.getpid()})

@@ -104,7 +104,7 @@ class Playbook(Dialect):
     find_places = lazy(f"{_PLAYBOOK}.document.reader:find_places")
     open = lazy(f"{_PLAYBOOK}.run.envelope_opening:open_envelope")
 
-    def judge(self, document: bytes, pipeline: Any, outcome: Outcome, began: Instant, ended: Instant) -> Any:
+    def apply_rules(self, document: bytes, pipeline: Any, outcome: Outcome, began: Instant, ended: Instant) -> Any:
         from perdure.dialects.playbook.run.envelope_opening import program_of
         from perdure.dialects.playbook.run.worker_pipelines import judge
 

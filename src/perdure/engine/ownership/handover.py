@@ -63,8 +63,8 @@ class Handover:
         ]
         return sorted(willing, key=lambda partition: (weight.get(partition, (0, 0)), partition))[:count]
 
-    def begin(self, partitions: Iterable[int], patience: float) -> None:
-        until = asyncio.get_running_loop().time() + patience
+    def begin(self, partitions: Iterable[int], timeout: float) -> None:
+        until = asyncio.get_running_loop().time() + timeout
         for partition in list(partitions):
             self._partitions.remove(partition)
             self._open[partition] = set()
@@ -100,7 +100,7 @@ class Handover:
             and not self._dispatcher.is_at_work(slot.id)
         )
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Give up what is drained, call off what takes too long. Called often while anything is leaving."""
         if self._is_giving or not self._open:
             return
@@ -147,7 +147,7 @@ class Handover:
         with suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 while self._open:
-                    await self.look()
+                    await self.poll()
                     await asyncio.sleep(LOOK_EVERY)
         return not self._open
 

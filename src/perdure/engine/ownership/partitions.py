@@ -67,14 +67,14 @@ class Partitions:
             self.home = await self._store.claim()
             self._partitions.append(self.home)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """See who came, who left and who was late, if it is time to; called often."""
         if self._store.is_late:
             self.late()
         elif self._settings.serves and self._store.should_share():
             self.look_around()
         if len(self._handover):
-            self._tasks.spawn(self._handover.look())
+            self._tasks.spawn(self._handover.poll())
 
     def look_around(self) -> None:
         is_busy = self._is_looking or self._is_coming_back or self.is_leaving

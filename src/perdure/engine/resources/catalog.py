@@ -135,8 +135,8 @@ class Catalog:
 
     def document_kind(self, language: str) -> ResourceKind | None:
         """The kind of the documents of a language."""
-        spoken = self._languages.get(language)
-        return next((kind for kind in spoken.kinds if kind.can_run), None) if spoken is not None else None
+        dialect = self._languages.get(language)
+        return next((kind for kind in dialect.kinds if kind.can_run), None) if dialect is not None else None
 
     # Reading.
 

@@ -29,7 +29,7 @@ from perdure.stores.protocol import RunRow
 if TYPE_CHECKING:
     from perdure.engine.client import Client
 
-PATIENCE = 2.0  # seconds that an owner gets to answer
+ANSWER_TIMEOUT = 2.0  # seconds that an owner gets to answer
 LOOK_EVERY = 0.02, 0.1  # seconds between looks at its run: at first, and at most
 
 
@@ -71,11 +71,11 @@ async def tell(client: "Client", run: RunId, message: i.Input, along: Sequence[R
                 raise PerdureError(f"run {run}: {answer.reason}", hint=f"Look at it with `perdure show {run}`.")
             return SendResult(True, True)
         row = await client.find(run)
-    return await send(client, row, message, client.patience, along)
+    return await send(client, row, message, client.answer_timeout, along)
 
 
 async def send(
-    client: "Client", row: RunRow, input: i.Input, patience: float, along: Sequence[RunId] = ()
+    client: "Client", row: RunRow, input: i.Input, timeout: float, along: Sequence[RunId] = ()
 ) -> SendResult:
     """`along` are other runs that are told the same, together with it: all of them hear of it or none."""
     store = client.store
@@ -99,7 +99,7 @@ async def send(
         return SendResult(True, True, is_new=False)
     last_seq = execution.state.seq
     at = await _record(client, row.id, input, along)
-    return await _await_decision(client, execution, input, last_seq, at, patience)
+    return await _await_decision(client, execution, input, last_seq, at, timeout)
 
 
 async def _record(client: "Client", run: RunId, input: i.Input, along: Sequence[RunId]) -> Instant:
@@ -118,10 +118,10 @@ async def _record(client: "Client", run: RunId, input: i.Input, along: Sequence[
 
 
 async def _await_decision(
-    client: "Client", execution: Execution, input: i.Input, last_seq: int, at: Instant, patience: float
+    client: "Client", execution: Execution, input: i.Input, last_seq: int, at: Instant, timeout: float
 ) -> SendResult:
     """The owner's answer, as the history has it; or that there is none yet."""
-    until = monotonic() + patience
+    until = monotonic() + timeout
     pause, longest = LOOK_EVERY
     is_counted = False
     while True:

@@ -33,7 +33,7 @@ LOOKED_AT_ONCE = 500
 MOST_KNOWN = 100_000
 REQUEST_ENTRY = "perdure.dev/request"
 """The label of a run that names the request which started it, as `kind/namespace/name`; it is removed with the run."""
-PATIENCE = 40  # looks, 50 ms apart, at a run that another process has to write to
+OWNER_CHECKS = 40  # looks, 50 ms apart, at a run that another process has to write to
 
 
 class Swept(msgspec.Struct, frozen=True):
@@ -102,14 +102,14 @@ class Sweeper:
                 if swept.count >= limit or (row.ended_at or 0) > ended_by:
                     return swept
                 with suppress(NewerRecord):  # who can read it looks after it
-                    swept += await self._look(row)
+                    swept += await self._sweep_run(row)
                 await turns.pause()
             if len(rows) < LOOKED_AT_ONCE:
                 break
             behind = (rows[-1].ended_at or 0, rows[-1].id)
         return swept
 
-    async def _look(self, row: RunRow) -> Swept:
+    async def _sweep_run(self, row: RunRow) -> Swept:
         keeping = await self._keeping_of(row)
         if keeping is None or row.ended_at is None:
             return Swept()
@@ -183,7 +183,7 @@ class Sweeper:
             await client.steer(row.id, "clean", key=f"clean:{execution.state.incarnation}", by="retention")
             if client.runtime is not None and not await client.store.owned([row.partition]):
                 await client.runtime.adopt([row.id])
-            for _ in range(PATIENCE):
+            for _ in range(OWNER_CHECKS):
                 if self._is_clean(await client.execution(row.id)):
                     break
                 await asyncio.sleep(0.05)

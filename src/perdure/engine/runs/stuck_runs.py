@@ -45,7 +45,7 @@ class IncompatibleRuns:
         await self._transfer([run])
         return run not in self._waiting
 
-    async def look(self) -> None:
+    async def hand_over(self) -> None:
         """Somebody who reads more may have come. A run in memory goes when it has come to rest."""
         runs = [run for run in self._waiting if run not in self._context.slots and run not in self.moving]
         if not runs:

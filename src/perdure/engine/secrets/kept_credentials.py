@@ -131,7 +131,7 @@ class KeptCredentials:
         row = self._rows.get((namespace, name))
         return None if row is None else self._value(row)
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """See all of them, because runs that are taken over may have used any."""
         self._rows = {(row.key.namespace, row.key.name): row async for row in entries(self._store, KIND)}
 

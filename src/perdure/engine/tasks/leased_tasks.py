@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 LEASE: Instant = 60 * SECOND
 WORKER = i.Sender("worker")
-PATIENCE = 5.0  # seconds that an owner elsewhere gets to decide
+OWNER_TIMEOUT = 5.0  # seconds that an owner elsewhere gets to decide
 LOOK_EVERY = 0.01, 0.1  # seconds between looks at its run: at first, and at most
 OFFERS_LOOKED_FOR = 0.1  # seconds between looks for what other processes have offered, while somebody waits
 LOOKING = 50  # of those who wait, at that pace: if there are more, each looks less often
@@ -84,7 +84,7 @@ class LeasedTasks:
                 offered.clear()
                 if is_gone is not None and await is_gone():
                     return []
-                granted = await self._look(request)
+                granted = await self._grant(request)
                 left = end - loop.time()
                 if granted or left <= 0 or self._is_stopping:
                     return granted
@@ -101,7 +101,7 @@ class LeasedTasks:
                 self._unwatch()
                 self._unwatch = lambda: None
 
-    async def _look(self, request: LeaseRequest) -> list[TaskLease]:
+    async def _grant(self, request: LeaseRequest) -> list[TaskLease]:
         if len(self._waiting) <= LOOKING:
             return await self._store.lease(replace(request, until=self._clock.now() + self.lease_for))
         async with self._looks:
@@ -361,7 +361,7 @@ class LeasedTasks:
 async def _looks(run: RunId) -> AsyncIterator[None]:
     """When to look for what the owner of a run, another process, has decided. Raises `OwnerSilent` in the end."""
     pause, longest = LOOK_EVERY
-    end = asyncio.get_running_loop().time() + PATIENCE
+    end = asyncio.get_running_loop().time() + OWNER_TIMEOUT
     while True:
         yield
         if asyncio.get_running_loop().time() > end:

@@ -41,7 +41,7 @@ class Quarantine:
         self.current: Assignment | None = None  # alone here, from before its begin is recorded until its end is
         self._time: Alarm | None = None  # when the current one has outlived its time
         self._turn: Alarm | None = None  # when others are let on, or held up again
-        self._patience: Instant = FIRST_TIME_ALONE
+        self._timeout: Instant = FIRST_TIME_ALONE
         self.holds_up = False  # whether nothing else may begin now
 
     def add(self, assignment: Assignment) -> None:
@@ -77,7 +77,7 @@ class Quarantine:
             self._hold_up()
 
     def _stop_waiting(self) -> None:
-        self._patience = FIRST_TIME_ALONE
+        self._timeout = FIRST_TIME_ALONE
         self.holds_up = False
         if self._turn is not None:
             self._turn.cancel()
@@ -85,13 +85,13 @@ class Quarantine:
 
     def _hold_up(self) -> None:
         self.holds_up = True
-        self._turn = self._clock.call_at(self._clock.now() + self._patience, self._let_on)
+        self._turn = self._clock.call_at(self._clock.now() + self._timeout, self._let_on)
 
     def _let_on(self) -> None:
         """What is at work takes long to end; nobody else shall wait for it any longer."""
         self.holds_up = False
-        self._turn = self._clock.call_at(self._clock.now() + self._patience, self._try_again)
-        self._patience *= 2
+        self._turn = self._clock.call_at(self._clock.now() + self._timeout, self._try_again)
+        self._timeout *= 2
         self._proceed()
 
     def _try_again(self) -> None:

@@ -81,7 +81,7 @@ class TaskLogs:
             self._drop_oldest(next(iter(self._waiting.values())))
         if self._alarm is None:
             loop = asyncio.get_running_loop()
-            self._alarm = loop.call_later(max(SOON, self._written_at + EVERY - loop.time()), self._ring)
+            self._alarm = loop.call_later(max(SOON, self._written_at + EVERY - loop.time()), self._write_waiting)
 
     def _drop_oldest(self, waiting: _Waiting) -> None:
         _, line = waiting.lines.popleft()
@@ -90,7 +90,7 @@ class TaskLogs:
         if not waiting.lines:
             self._waiting = {key: kept for key, kept in self._waiting.items() if kept is not waiting}
 
-    def _ring(self) -> None:
+    def _write_waiting(self) -> None:
         self._tasks.spawn(self.write())
 
     async def write(self) -> None:
@@ -110,7 +110,7 @@ class TaskLogs:
         self._written_at = asyncio.get_running_loop().time()
         self._alarm = None
         if self._waiting:
-            self._alarm = asyncio.get_running_loop().call_later(EVERY, self._ring)
+            self._alarm = asyncio.get_running_loop().call_later(EVERY, self._write_waiting)
 
 
 def _rows(key: _Key, lines: deque[tuple[int, bytes]]) -> list[TaskLogRow]:

@@ -289,7 +289,7 @@ class ServerSource:
                 self._documents.clear()
             self._documents[digest] = document[1]
         about = (self._documents[digest], grant.pipeline, outcome, grant.granted_at, self._now())
-        judged = await asyncio.to_thread(language.judge, *about)
+        judged = await asyncio.to_thread(language.apply_rules, *about)
         return None if judged is None or len(jsontext.encode(judged)) > jsontext.PIECE else judged
 
     async def _written(self, lease: str, outcome: Outcome) -> dict[str, Any]:

@@ -25,7 +25,7 @@ CLAIMED = frozenset(
 )
 """Profiles of the language that Perdure claims (MWL-600)."""
 
-PATIENCE = 30.0  # seconds that one scenario may take
+SCENARIO_TIMEOUT = 30.0  # seconds that one scenario may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +113,9 @@ async def _verdict(engine: Engine, scenario: Scenario) -> Verdict:
     options = {} if scenario.arguments is None else {"args": scenario.arguments}
     try:
         handle = await engine.start(scenario.definition, scenario.input, options=options)
-        actual = await asyncio.wait_for(_result(handle), PATIENCE)
+        actual = await asyncio.wait_for(_result(handle), SCENARIO_TIMEOUT)
     except TimeoutError:
-        return Verdict(scenario, (f"no Result within {PATIENCE:g} seconds",))
+        return Verdict(scenario, (f"no Result within {SCENARIO_TIMEOUT:g} seconds",))
     except PerdureError as error:
         return Verdict(scenario, tuple(str(error).splitlines()))
     return Verdict(scenario, tuple(differences(scenario.expected, actual)))

@@ -84,8 +84,8 @@ class Replayer:
         self._origin = origin
         self._text = text
         self._applied = applied
-        self._spoken = scenario_languages((), has_everything=True)
-        self._validator = DocumentValidator(self._spoken)
+        self._dialects = scenario_languages((), has_everything=True)
+        self._validator = DocumentValidator(self._dialects)
 
     async def replay(self, row: RunRow) -> RunReplay:
         try:
@@ -118,7 +118,7 @@ class Replayer:
             stage = ScenarioStage(
                 Path(folder),
                 scenario,
-                self._spoken,
+                self._dialects,
                 tasks,
                 seed=start.seed,
                 begins_at=turns[0][0],

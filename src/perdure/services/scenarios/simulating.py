@@ -12,7 +12,7 @@ from perdure.analysis.mocks import Mock, MockAnswer, Mocks, names_of, read_mock
 from perdure.analysis.scenarios import DocumentScenario, ScenarioAction, read_span
 from perdure.analysis.simulated_world import SIMULATED_FAILURE, Subject
 from perdure.analysis.simulation import Simulated, SimulationReport, Simulator
-from perdure.analysis.soundness import judge
+from perdure.analysis.soundness import find_defects
 from perdure.engine.resources.document_validation import DocumentValidator
 from perdure.kernel import inputs as i
 from perdure.kernel.documents.validation import AppliedDocument
@@ -138,8 +138,8 @@ async def _simulation_of(
     text = read_bounded(Path(document)) if bench is None else bench.text
     applied: list[AppliedDocument] = [] if bench is None else bench.applied
     recorded: dict[str, list[Outcome]] = {} if bench is None else bench.recorded(scenario)
-    spoken = scenario_languages([*scenario.mocks], has_everything=True)
-    validator = DocumentValidator(spoken)
+    dialects = scenario_languages([*scenario.mocks], has_everything=True)
+    validator = DocumentValidator(dialects)
     language, validated = await validate_document(validator, document, text, applied, scenario.namespace)
     if reason := language.why_unfit(validated.program, scenario.input):
         raise UnfitInput(f"{document}: {reason}")
@@ -172,8 +172,8 @@ async def _simulation_of(
         tuple(_messages(scenario.actions)),
     )
     net = language.net(validated.program)
-    findings = [] if net is None else judge(net, monotonic)
-    return Simulation(document, Simulator(subject, spoken, new_mocks, faults), findings, scenario, new_mocks)
+    findings = [] if net is None else find_defects(net, monotonic)
+    return Simulation(document, Simulator(subject, dialects, new_mocks, faults), findings, scenario, new_mocks)
 
 
 def files_of(document: str) -> list[Path]:

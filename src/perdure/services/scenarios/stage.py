@@ -37,7 +37,7 @@ from perdure.wiring import Engine, local_executor
 NEVER = 1 << 60
 LONGEST = 366 * 86_400 * SECOND  # of virtual time, after the actions
 MOST_ALARMS = 100_000
-PATIENCE = 60.0  # seconds of real time before a scenario that does not come to rest has failed
+REST_TIMEOUT = 60.0  # seconds of real time before a scenario that does not come to rest has failed
 LIMITS = Limits(moves=100_000, elements=100_000, caught=5_000)  # a document that never ends is told so soon
 
 
@@ -66,7 +66,7 @@ class ScenarioStage:
         self,
         folder: Path,
         scenario: DocumentScenario,
-        spoken: Mapping[str, Dialect],
+        dialects: Mapping[str, Dialect],
         mocks: Mocks,
         *,
         crash_at: int = NEVER,
@@ -81,7 +81,7 @@ class ScenarioStage:
         self.calls_functions = True  # that are loaded, where no mock answers
         self._folder = folder
         self._scenario = scenario
-        self._spoken = spoken
+        self._dialects = dialects
         self._crash_at, self._after = crash_at, after
         self._stores: list[CrashingStore] = []
         self._engine: Engine | None = None
@@ -121,10 +121,10 @@ class ScenarioStage:
         at = NEVER if self._stores else self._crash_at
         self._stores.append(CrashingStore(store, at, after=self._after))
         if self.calls_functions:
-            self.tasks.worker = local_executor(self.clock, store.program, self._spoken)
+            self.tasks.worker = local_executor(self.clock, store.program, self._dialects)
         watched: Any = self._stores[-1]
         self._engine = Engine(
-            watched, settings=Settings(limits=LIMITS), clock=self.clock, hands=self.tasks, spoken=self._spoken
+            watched, settings=Settings(limits=LIMITS), clock=self.clock, hands=self.tasks, spoken=self._dialects
         )
         await self._engine.runtime.open()
         await self._engine.resume()
@@ -144,7 +144,7 @@ class ScenarioStage:
         doing = asyncio.ensure_future(act())
         dying = asyncio.ensure_future(store.crashed.wait())
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(REST_TIMEOUT):
                 await asyncio.wait([doing, dying], return_when=asyncio.FIRST_COMPLETED)
         finally:
             dying.cancel()
@@ -160,7 +160,7 @@ class ScenarioStage:
         await self._boot()
         self._is_repeated = True
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(REST_TIMEOUT):
                 await act()
         finally:
             self._is_repeated = False
@@ -289,7 +289,7 @@ class ScenarioStage:
         engine, run = self.engine, self._run
         row = await engine.find(run)
         execution = await engine.execution(run)
-        dialect = self._spoken[row.language]
+        dialect = self._dialects[row.language]
         seen = Observed(status=row.status.value, calls={name: list(calls) for name, calls in self.tasks.calls.items()})
         match execution.state.outcome:
             case Succeeded(value) if row.status.has_result:
@@ -313,7 +313,7 @@ class ScenarioStage:
         return seen
 
     async def _completed(self) -> dict[str, int]:
-        dialect = self._spoken[(await self.engine.find(self._run)).language]
+        dialect = self._dialects[(await self.engine.find(self._run)).language]
         counts: dict[str, int] = {}
         for _, events in await run_views.turns(self.engine.store, dialect, self._run):
             for event in events:

@@ -174,11 +174,11 @@ class Bench:
         ]
 
     async def checked(self, scenario: DocumentScenario) -> tuple[dict[str, Dialect], Dialect, Validated]:
-        spoken = scenario_languages([*scenario.mocks])
+        dialects = scenario_languages([*scenario.mocks])
         language, validated = await validate_document(
-            DocumentValidator(spoken), str(self.tested.document), self.text, self.applied, scenario.namespace
+            DocumentValidator(dialects), str(self.tested.document), self.text, self.applied, scenario.namespace
         )
-        return spoken, language, validated
+        return dialects, language, validated
 
     def recorded(self, scenario: DocumentScenario) -> dict[str, list[Outcome]]:
         if scenario.recorded is None:
@@ -190,11 +190,11 @@ class Bench:
             raise BadScenario(f"{path}: {error}") from None
 
     async def play(self, scenario: DocumentScenario, crash_at: int = NEVER, *, after: bool = False) -> Play:
-        spoken, language, validated = await self.checked(scenario)
+        dialects, language, validated = await self.checked(scenario)
         mocks = Mocks(scenario.mocks, scenario.step_mocks, recorded=self.recorded(scenario))
         place = MEMORY if MEMORY.is_dir() else None
         with tempfile.TemporaryDirectory(prefix="perdure-scenario-", dir=place) as folder:
-            stage = ScenarioStage(Path(folder), scenario, spoken, mocks, crash_at=crash_at, after=after)
+            stage = ScenarioStage(Path(folder), scenario, dialects, mocks, crash_at=crash_at, after=after)
             stage.calls_functions = not self.tested.is_confined
             async with stage:
                 return await stage.play(self.text, (language, validated), self.applied)
@@ -228,7 +228,7 @@ async def play_files(
             if only and only not in scenario.name:
                 continue
             began = time.monotonic()
-            verdict, play = await _judge(bench, scenario, crashes=crashes and scenario.crash)
+            verdict, play = await _play_scenario(bench, scenario, crashes=crashes and scenario.crash)
             verdict.seconds = time.monotonic() - began
             verdicts.append(verdict)
             say(verdict)
@@ -238,7 +238,9 @@ async def play_files(
     return verdicts, [DocumentCoverage(name, coverage) for name, coverage in coverages.items()]
 
 
-async def _judge(bench: Bench, scenario: DocumentScenario, *, crashes: bool) -> tuple[ScenarioVerdict, Play | None]:
+async def _play_scenario(
+    bench: Bench, scenario: DocumentScenario, *, crashes: bool
+) -> tuple[ScenarioVerdict, Play | None]:
     tested = bench.tested
     verdict = ScenarioVerdict(str(tested.path), str(tested.document), scenario.name, scenario.line)
     try:

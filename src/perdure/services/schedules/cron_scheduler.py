@@ -94,7 +94,7 @@ class CronScheduler:
                 new.add(version)
                 self._scheduled[version] = await self._initialize(row)
             if (scheduled := self._scheduled[version]) is not None:
-                outlooks[version] = await self._look(scheduled, row, turns)
+                outlooks[version] = await self._next_times(scheduled, row, turns)
         for removed in self._scheduled.keys() - versions:
             del self._scheduled[removed]
         firings = await self._firings()
@@ -133,7 +133,7 @@ class CronScheduler:
 
     # Claiming the times that are due.
 
-    async def _look(self, scheduled: ScheduledEntry, row: ResourceRow, turns: ShortTurns) -> tuple[bool, float]:
+    async def _next_times(self, scheduled: ScheduledEntry, row: ResourceRow, turns: ShortTurns) -> tuple[bool, float]:
         """Whether a time of the entry is due, and when its next one is; infinity: never."""
         status, is_due, upcoming = status_in(row), False, inf
         for schedule in scheduled.schedules:

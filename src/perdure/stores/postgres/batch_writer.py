@@ -217,7 +217,7 @@ class PermitSteps:
         scopes, granted = self._permits.read(answers[self._recalls :])
         messages += granted
         if scopes:
-            (foremost,) = session.run_all([permits.look(scopes, self._now)])
+            (foremost,) = session.run_all([permits.foremost_requests(scopes, self._now)])
             self.last, grant_messages = permits.grants(foremost, self._now)
             messages += grant_messages
         return messages

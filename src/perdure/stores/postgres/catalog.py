@@ -119,7 +119,7 @@ class StoredCatalog(StoredChangeFeed):
         self._remembered = BatchedLookup(self._memories_under)
 
     @abstractmethod
-    async def _look(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]:
+    async def _query(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]:
         """As `_read`, for a question whose answer is short."""
 
     @abstractmethod
@@ -162,7 +162,7 @@ class StoredCatalog(StoredChangeFeed):
         return await self._entries.ask(keys)
 
     async def _entries_named(self, keys: list[ResourceKey]) -> dict[ResourceKey, ResourceRow]:
-        rows = await self._look(_SOME, *zip(*map(_bound, keys), strict=True))
+        rows = await self._query(_SOME, *zip(*map(_bound, keys), strict=True))
         return {row.key: row for row in map(resource_row, rows)}
 
     async def list_resources(
@@ -212,7 +212,7 @@ class StoredCatalog(StoredChangeFeed):
         return await self._remembered.ask(keys)
 
     async def _memories_under(self, keys: list[str]) -> dict[str, CachedValue]:
-        rows = await self._look(_MEMORIES, [key.encode() for key in keys], self._now())
+        rows = await self._query(_MEMORIES, [key.encode() for key in keys], self._now())
         return {key.decode(): CachedValue(*rest) for key, *rest in rows}
 
 

@@ -60,7 +60,7 @@ class ConnectionThread:
             except (ConnectionLost, StoreUnreachable) as error:
                 self.drop()
                 again = True
-                if self._is_closed or time.monotonic() - began > self._database.patience:
+                if self._is_closed or time.monotonic() - began > self._database.timeout:
                     raise self._database.explain(error) from None
                 self._database.warn(f"{' '.join(str(error).split())}; trying again")
             except psycopg.Error as error:

@@ -97,16 +97,16 @@ class PostgresSettings(msgspec.Struct, frozen=True):
     """Settings of the PostgreSQL store. Times are in seconds."""
 
     lease: float = 10.0  # how long a process that fell silent keeps what it owns
-    patience: float = 30.0  # how long a database may be away before that is an error
+    timeout: float = 30.0  # how long a database may be away before that is an error
     poll: float = 30.0  # between looks for messages that neither a hint nor a renewal of the lease told of
     readers: int = 2  # connections for reading, opened when they are needed
 
     @classmethod
-    def from_environment(cls, lease: float | None = None, patience: float | None = None) -> "PostgresSettings":
+    def from_environment(cls, lease: float | None = None, timeout: float | None = None) -> "PostgresSettings":
         usual = cls()
         return cls(
             lease=lease or _seconds("PERDURE_DB_LEASE", usual.lease),
-            patience=_seconds("PERDURE_DB_PATIENCE", patience or usual.patience),
+            timeout=_seconds("PERDURE_DB_PATIENCE", timeout or usual.timeout),
         )
 
 
@@ -136,7 +136,7 @@ class Database:
         self.clock = DatabaseClock()
         self.address = without_password(url)
         self.settings = settings
-        self.patience = settings.patience
+        self.timeout = settings.timeout
         self.notifications = Notifications()
         self.token = f"perdure-{secrets.token_hex(6)}"
         """Begins the name of all our sessions, so that a successor can end what we left open."""

@@ -130,7 +130,7 @@ class PermitSettlement:
         return scopes, messages
 
 
-def look(scopes: Iterable[str], now: Instant) -> Step:
+def foremost_requests(scopes: Iterable[str], now: Instant) -> Step:
     return _FOREMOST, (sorted(scopes), now)
 
 
@@ -159,7 +159,7 @@ def lock(session: Session, scopes: Iterable[str]) -> None:
 
 def allocate(session: Session, scope: str, now: Instant) -> list[tuple[Message, int]]:
     """Give the free places of a scope away, which must be locked."""
-    statement, values = look([scope], now)
+    statement, values = foremost_requests([scope], now)
     steps, messages = grants(session.run(statement, *values), now)
     for granting, step_values in steps:
         session.run(granting, *step_values)

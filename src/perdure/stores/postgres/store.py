@@ -134,11 +134,11 @@ class PostgresStore(Commits, StoreReads, TaskLeases, StoredCatalog, StoredAccess
             await self._write_thread.call(self._write_thread.drop)
             await self._write_thread.run(lambda session, again: None)
 
-    def limit_patience(self, patience: float = 0.0) -> None:
-        self._database.patience = min(patience, self._database.patience)
+    def limit_timeout(self, timeout: float = 0.0) -> None:
+        self._database.timeout = min(timeout, self._database.timeout)
 
     async def close(self) -> None:
-        self.limit_patience()
+        self.limit_timeout()
         async with self._turn:
             if self._lease is not None:
                 if not self._lease.is_over:
@@ -153,7 +153,7 @@ class PostgresStore(Commits, StoreReads, TaskLeases, StoredCatalog, StoredAccess
 
     def abandon(self) -> None:
         """Close without leaving in order, as a process that dies does: the lease expires by itself."""
-        self.limit_patience()
+        self.limit_timeout()
         if self._lease is not None:
             self._lease.end()
         self._write_thread.close()
@@ -247,7 +247,7 @@ class PostgresStore(Commits, StoreReads, TaskLeases, StoredCatalog, StoredAccess
 
     # Reading: see `StoreReads`.
 
-    async def _look(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]:
+    async def _query(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]:
         return await self._readers.query(statement, *values)
 
     async def _read(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]:

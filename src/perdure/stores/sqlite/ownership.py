@@ -234,7 +234,7 @@ class PartitionOwnership(ABC):
                 if (lock := try_lock(self.path, partition)) is not None:
                     locks.append(lock)
                     free.append(partition)
-                    self._losses.look(lock, partition)
+                    self._losses.classify(lock, partition)
 
             def work() -> list[AdoptedRuns]:
                 if fenced_partitions(self._connection, [home], self._epochs):

@@ -191,7 +191,7 @@ class OwnerLosses:
         self._read = read
         self._known: dict[RunId, LossKind] = {}
 
-    def look(self, lock: PartitionLock, partition: int) -> None:
+    def classify(self, lock: PartitionLock, partition: int) -> None:
         """A partition of a dead owner is locked by us: what it left is looked at before anything of it is touched."""
         if not lock.left:
             return

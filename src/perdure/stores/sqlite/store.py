@@ -56,7 +56,7 @@ _log = logging.getLogger("perdure.store")
 T = TypeVar("T")
 
 QUICK_SYNC = 0.002  # seconds; a slower disk is waited for in a thread
-LAST_PATIENCE = 2.0  # seconds; others who write take turns, a stranger is not waited for
+CLOSING_TIMEOUT = 2.0  # seconds; others who write take turns, a stranger is not waited for
 HEARS = PollIntervals(1.0, share=1.0, sweep=1.0)  # a program of an earlier version touches no lock
 _YES = ctypes.c_int(1)
 
@@ -80,13 +80,13 @@ class SqliteStore(
         vfs: str | None = None,
         *,
         must_exist: bool = False,
-        patience: float | None = None,
+        timeout: float | None = None,
         group: ServerGroup | None = None,
     ) -> None:
         """With `must_exist` nothing is created, and nothing is written before something has to be.
 
         `now` is another clock than the store's own, for tests. A program that keeps the file locked is waited for as
-        many seconds as `patience` says. Processes of one `group` serve the file together.
+        many seconds as `timeout` says. Processes of one `group` serve the file together.
         """
         super().__init__(group)
         self.path = path
@@ -94,7 +94,7 @@ class SqliteStore(
         self._must_count = now is None  # until the count is the one that the store has
         self._now = now or self.clock.now
         self._vfs = vfs
-        self._patience = BUSY_MILLISECONDS / 1_000 if patience is None else patience
+        self._timeout = BUSY_MILLISECONDS / 1_000 if timeout is None else timeout
         self._file_identity: FileIdentity | None = None
         self._is_lost = False  # the file was taken away under us
         self._is_full = False  # there is no room but to remove something
@@ -173,8 +173,8 @@ class SqliteStore(
             if self._file_identity is not None and self._writing is None:
                 self._open_for_writing()
 
-    def limit_patience(self, patience: float = 0.0) -> None:
-        self._patience = max(patience, LAST_PATIENCE)
+    def limit_timeout(self, timeout: float = 0.0) -> None:
+        self._timeout = max(timeout, CLOSING_TIMEOUT)
 
     async def close(self) -> None:
         async with self._turn:

@@ -38,7 +38,7 @@ class WriteTransactions(ABC):
     _file_identity: FileIdentity | None
     _is_lost: bool
     _is_full: bool
-    _patience: float
+    _timeout: float
     _turn: asyncio.Lock
     _turns: "WriteTurns | None"
     _thread: SyncThread
@@ -113,7 +113,7 @@ class WriteTransactions(ABC):
                     return
                 except apsw.BusyError:
                     now = time.monotonic()
-                    if now - began >= self._patience or given_up.is_set():
+                    if now - began >= self._timeout or given_up.is_set():
                         raise
                     if now - said_at >= SAY_EVERY:
                         said_at = now

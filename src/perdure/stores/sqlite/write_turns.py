@@ -25,7 +25,7 @@ from pathlib import Path
 
 from perdure.stores.sqlite.file_permissions import file_mode, refuse_planted
 
-PATIENCE = 2.0  # seconds; then SQLite's own lock is waited for, as by programs that do not take turns
+TURN_TIMEOUT = 2.0  # seconds; then SQLite's own lock is waited for, as by programs that do not take turns
 GATE, TURN = "-gate", "-turn"
 
 
@@ -88,7 +88,7 @@ class WriteTurns:
             self._thread().put(self._wait)
         wait = self._wait
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TURN_TIMEOUT):
                 await asyncio.shield(asyncio.wrap_future(wait))
         except TimeoutError:
             self._leave(wait)

@@ -7,7 +7,7 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from perdure.analysis.soundness import judge
+from perdure.analysis.soundness import find_defects
 from perdure.engine.decision_threads import threads
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.documents.problems import Severity
@@ -99,7 +99,7 @@ async def with_findings(document: CheckedDocument) -> CheckedDocument:
 
 
 def _find(language: Dialect, program: Any, text: bytes) -> tuple[SoundnessFinding, ...]:
-    defects = _judge(language, program)
+    defects = _find_defects(language, program)
     listed = sorted(defects, key=lambda defect: defect.certainty is not Certainty.WILL)[:MOST_FINDINGS]
     placed = [defect for defect in listed if defect.place]
     places = language.find_places(text, program, [defect.place for defect in placed]) if placed else ()
@@ -113,7 +113,7 @@ def _find(language: Dialect, program: Any, text: bytes) -> tuple[SoundnessFindin
     return tuple(findings)
 
 
-def _judge(language: Dialect, program: Any) -> list[Defect]:
+def _find_defects(language: Dialect, program: Any) -> list[Defect]:
     """All findings; one that says so, if they take too long to find."""
     until = monotonic() + LONGEST
     around = current.get()
@@ -127,6 +127,6 @@ def _judge(language: Dialect, program: Any) -> list[Defect]:
     try:
         with TurnBudget(sys.maxsize, rest):  # what is counted brings rests; time is what ends it
             net = language.net(program)
-            return [] if net is None else judge(net, monotonic)
+            return [] if net is None else find_defects(net, monotonic)
     except (TurnTooExpensive, RecursionError):
         return [_TOO_LARGE]

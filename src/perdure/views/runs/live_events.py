@@ -47,7 +47,7 @@ class _Follower:
         self.has_news = True
         self.heard.set()
 
-    def look(self, partitions: Container[int]) -> None:
+    def poll(self, partitions: Container[int]) -> None:
         """Once a second."""
         self.quiet += 1
         if self.quiet % COMMENT_EVERY == 0 or not self.goes_on():
@@ -83,23 +83,23 @@ class LiveEvents:
         for follower in self._waiting.get(run, ()):
             follower.wake()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """At a part of the followers."""
         self._timer = None
         self._next_part = (self._next_part + 1) % LOOKS
         partitions = self._client.running().partitions
         for follower in self._parts[self._next_part]:
-            follower.look(partitions)
-        self._look_later()
+            follower.poll(partitions)
+        self._poll_later()
 
-    def _look_later(self) -> None:
+    def _poll_later(self) -> None:
         if self._timer is None and self._waiting:
-            self._timer = asyncio.get_running_loop().call_later(1 / LOOKS, self._look)
+            self._timer = asyncio.get_running_loop().call_later(1 / LOOKS, self._poll)
 
     def _add(self, run: RunId, follower: _Follower) -> None:
         self._waiting.setdefault(run, set()).add(follower)
         min(self._parts, key=len).add(follower)
-        self._look_later()
+        self._poll_later()
 
     def _remove(self, run: RunId, follower: _Follower) -> None:
         for part in self._parts:

@@ -129,7 +129,7 @@ async def impact(
         if row.program == new.digest:
             counts["current"] += 1
             continue
-        obstacle_list = await _judge(client, row, new, _plain(mapping or {}))
+        obstacle_list = await _find_obstacles(client, row, new, _plain(mapping or {}))
         verdict = _verdict(obstacle_list)
         counts[verdict] += 1
         judged.append(_run_json(row, verdict, obstacle_list[: max(1, left)]))
@@ -192,7 +192,7 @@ async def _open_runs(client: Client, new: NewDocument, runs: Sequence[RunId]) ->
     return rows, True
 
 
-async def _judge(client: Client, row: RunRow, new: NewDocument, mapping: Mapping[str, str]) -> list[Obstacle]:
+async def _find_obstacles(client: Client, row: RunRow, new: NewDocument, mapping: Mapping[str, str]) -> list[Obstacle]:
     _, execution, _ = await client.outlook(row.id)
     pinned = await client.store.program(row.program)
     assert pinned is not None, "a run keeps its document"
@@ -280,7 +280,7 @@ async def _move(
         raise Conflict(f"it has another document now: {row.program.hex()[:12]}, not {move.before[:12]}")
     mapping = _plain(move.mapping)
     if dry_run:
-        obstacle_list = await _judge(client, row, new, mapping)
+        obstacle_list = await _find_obstacles(client, row, new, mapping)
         if obstacle_list:
             return "refused", "; ".join(_phrase(obstacle) for obstacle in obstacle_list)
         return "safe", ""

@@ -65,8 +65,8 @@ def _end_pending(turn: Turn, body: b.Body, program: Program) -> None:
     if may_wait and any(can_be_opened(gate) for gate in gates.values()):
         is_lost = verdict(body, program)[0] == "failed"
         if policy is OnStranded.WAIT or not is_lost:
-            patience = program.completion.wait_timeout
-            timer = 0 if patience is None else turn.set_timer(turn.now + patience, CONTROL_WAIT_RANK)
+            timeout = program.completion.wait_timeout
+            timer = 0 if timeout is None else turn.set_timer(turn.now + timeout, CONTROL_WAIT_RANK)
             turn.emit(p.WorkflowWaiting(tuple((number, reads_of(gate)) for number, gate in gates.items()), timer))
             return
     for number, gate in gates.items():
@@ -80,10 +80,10 @@ def _gate(program: Program, token: b.Token) -> Admission:
     return gate
 
 
-def _fate(policy: OnStranded, gate: Admission, token: b.Token, patience_over: bool) -> tuple[str, str]:
+def _fate(policy: OnStranded, gate: Admission, token: b.Token, waited_enough: bool) -> tuple[str, str]:
     if policy is OnStranded.DISCARD:
         return "admission_deadlock", b.BranchEnding.NORMAL
-    is_careful = policy in (OnStranded.AUTO, OnStranded.WAIT) and not patience_over
+    is_careful = policy in (OnStranded.AUTO, OnStranded.WAIT) and not waited_enough
     if is_careful and is_disabled(gate, token):
         return "disabled", b.BranchEnding.SKIPPED
     return "admission_deadlock", b.BranchEnding.STRANDED

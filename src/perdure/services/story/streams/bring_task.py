@@ -21,7 +21,7 @@ from perdure.streams.stream_messages import BadMessage, StreamMessage, make_mess
 if TYPE_CHECKING:
     from perdure.engine.client import Client
 
-PATIENCE = 60.0  # seconds that a topology of the same run may take to come
+TOPOLOGY_TIMEOUT = 60.0  # seconds that a topology of the same run may take to come
 LOOK_EVERY = 0.05
 
 
@@ -29,7 +29,7 @@ async def bring(context: TaskContext, run: str, step: str, **content: Any) -> An
     """Bring a packet from outside, or the end of a packet's sub-run, to the topology of the run."""
     from perdure.services.story.streams.live_topology import TOPOLOGIES
 
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TOPOLOGY_TIMEOUT):
         while (topology := TOPOLOGIES.get(RunId(run))) is None or not topology.takes(step):
             await asyncio.sleep(LOOK_EVERY)
     if "child" in content:

@@ -130,7 +130,7 @@ class LiveTopology:
     async def _is_admitted(self) -> bool:
         """Wait for room in this process (STR-078); False: the topology is to end before there is any."""
         need, limit = capacity_of(self.hub.graph), HubCapacity(**self.task["guards"])
-        while not GUARDS.admit(self._context.run, need, limit, self.look):
+        while not GUARDS.admit(self._context.run, need, limit, self.check):
             await self.report({"queued": f"Queued: no room for {need.streams} streams and {need.buffers} buffers"})
             await self._changed.wait()
             self._changed.clear()
@@ -165,7 +165,7 @@ class LiveTopology:
             if self.stop_request is not None or self._has_failed():
                 self._stop.drain()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Have the life of the topology looked at: something has changed."""
         self._changed.set()
 

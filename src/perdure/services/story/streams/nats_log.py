@@ -58,7 +58,7 @@ from perdure.streams.stream_rows import Changes, KeptRows
 
 _log = logging.getLogger("perdure.stream")
 
-PATIENCE = 30.0  # seconds for the first connection of a new topology; one that was taken over waits for ever
+CONNECT_TIMEOUT = 30.0  # seconds for the first connection of a new topology; one that was taken over waits for ever
 PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between two tries
 
 
@@ -108,7 +108,7 @@ class NatsLog:
         name = token(f"{context.run}-{task['life']}").replace("%2E", "_")
         connector = connector_for(settings, context.secrets, f"perdure {context.run}")
         self._stream = NatsStream(connector, name, self._steps, settings.replicas)
-        self._until = time.monotonic() + PATIENCE if context.delivery <= 1 else None
+        self._until = time.monotonic() + CONNECT_TIMEOUT if context.delivery <= 1 else None
         self._log = MessageLog(0, 1)
         self._sequence = 0  # of the last message that the stream has taken
         self._head = 0  # and of the last head

@@ -146,7 +146,7 @@ class RemoteConversation:
         """Raises `StreamConnectionLost` if the worker is gone, also because another one has taken its place."""
         self._context = context
         listening = asyncio.ensure_future(self._listen())
-        parts = {listening, asyncio.ensure_future(self._feed()), asyncio.ensure_future(self._look())}
+        parts = {listening, asyncio.ensure_future(self._feed()), asyncio.ensure_future(self._poll())}
         try:
             while not listening.done():
                 ended, parts = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
@@ -202,7 +202,7 @@ class RemoteConversation:
         most = self._step.most_in_flight
         return self._is_quiet or bool(self._is_leaving and most and len(self._open) >= most)
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         """Tell what nobody waits for: pressure, messages of cancelled journeys; notice that the topology stops."""
         while True:
             await asyncio.sleep(LOOK_EVERY)

@@ -58,7 +58,7 @@ class TopologyStop:
             if not worker.plan.needs and not worker.has_ended:
                 worker.close()
         self._topology.spawn(self._end_drain())
-        self._topology.look()
+        self._topology.check()
 
     async def _end_drain(self) -> None:
         await asyncio.sleep(self._topology.task["drain"] / SECOND)
