@@ -84,10 +84,17 @@ class ForkServer:
     def start(self, words: Sequence[str], folder: Path, env: Mapping[str, str], streams: Sequence[int]) -> Forked:
         status, theirs = os.pipe()
         request = json.dumps([words, str(folder), dict(env)]).encode()
-        with self._lock:
+        answer = b""
+        with self._lock, os.fdopen(theirs, "wb"), contextlib.suppress(BrokenPipeError, ConnectionResetError):
             socket.send_fds(self._requests, [request], [*streams, theirs])
-            os.close(theirs)
-            return Forked(int(self._requests.recv(20)), status)
+            answer = self._requests.recv(20)
+        if not answer:
+            os.close(status)
+            raise RuntimeError(
+                f"the process that forks commands for tests has ended with code {self._process.wait()};"
+                " its message on stderr says why"
+            )
+        return Forked(int(answer), status)
 
     def close(self) -> None:
         self._requests.close()
@@ -106,11 +113,16 @@ def is_suited(words: Sequence[str], env: Mapping[str, str]) -> bool:
 
 
 def _import_everything() -> None:
+    """All modules but those of extras that are not installed: a command that needs one says so itself."""
     import perdure
 
     for module in pkgutil.walk_packages(perdure.__path__, "perdure."):
         if not module.name.startswith("perdure.testing") and not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
+            try:
+                importlib.import_module(module.name)
+            except ModuleNotFoundError as error:
+                if (error.name or "perdure").partition(".")[0] == "perdure":
+                    raise
     importlib.import_module("perdure.testing.drill")
 
 
