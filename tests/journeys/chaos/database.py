@@ -85,12 +85,12 @@ class ChaosDatabase:
         raise AssertionError(f"{left} partitions of process {process} were not taken over within {timeout:.0f} s")
 
     def owned_by(self, process: int, timeout: float) -> None:
-        """Until this process owns everything that is shared."""
+        """Until this process owns everything that is shared, and its lease goes on."""
         end = time.monotonic() + timeout
         while time.monotonic() < end:
             ((left,),) = self.ask(
                 "SELECT count(*) FROM perdure.partitions p LEFT JOIN perdure.servers s ON s.id = p.owner"
-                " WHERE p.is_shared AND (s.id IS NULL OR s.name NOT LIKE %s)",
+                " WHERE p.is_shared AND (s.id IS NULL OR s.name NOT LIKE %s OR s.until < perdure.instant())",
                 f"%:{process}",
             )
             if left == 0:
