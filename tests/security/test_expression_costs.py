@@ -16,7 +16,9 @@ from perdure.expressions import bounded_calls, gotemplate, jinja
 from perdure.expressions.cel import compile_program
 from perdure.expressions.errors import EvaluationFault, LimitExceeded
 from perdure.expressions.gotemplate.structure import FEW, Structure
+from perdure.expressions.jinja import operators
 from perdure.expressions.jinja import program as jinja_program
+from perdure.expressions.regex import price_of_compiling
 from perdure.kernel.turn_budget import TurnBudget, TurnTooExpensive
 from perdure.wiring import languages
 
@@ -178,3 +180,86 @@ def test_a_failure_does_not_keep_its_data(render: Callable[[Any], Any]) -> None:
         assert type(caught.value).__module__.startswith("perdure")
         del caught, data
         assert seen() is None
+
+
+def test_a_text_that_is_formatted_is_paid_for_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three million percent signs stopped the event loop for more than a second."""
+    percents = "%" * 10_000
+
+    for template in ("{{ t % 1 }}", "{{ t | format(1) }}"):
+        program = jinja.compile_text(template)
+        monkeypatch.setattr(operators, "_FORMAT", None)  # nothing is looked for
+
+        with pytest.raises(jinja.LimitExceeded):
+            program.render({"t": "%" * 2_000_000})
+        with pytest.raises(TurnTooExpensive), TurnBudget(100_000):
+            program.render({"t": percents})
+
+
+def test_layouts_of_dates_are_short_and_paid_for_by_their_letters() -> None:
+    for template in ("{{ date .inputs.t 0 }}", "{{ toDate .inputs.t .inputs.t }}"):
+        with pytest.raises(LimitExceeded, match="a layout has at most 4096"):
+            gotemplate.compile_template(template).render({"inputs": {"t": "15" * 4_000}})
+    with pytest.raises(TurnTooExpensive), TurnBudget(100_000):
+        gotemplate.compile_template("{{ range 5 }}{{ date $.inputs.t 0 }}{{ end }}").render(
+            {"inputs": {"t": "15" * 2_000}}
+        )
+
+
+def test_an_error_does_not_write_out_a_whole_value() -> None:
+    with pytest.raises(EvaluationFault, match="a map has no key that is a list") as caught:
+        gotemplate.compile_template("{{ dig .inputs.k 1 .inputs }}").render({"inputs": {"k": [LARGE_TEXT]}})
+    assert len(str(caught.value)) < 200
+
+
+class CountedName(str):
+    """Counts how often it is looked up."""
+
+    __slots__ = ()
+    looked_up = 0
+
+    def __hash__(self) -> int:
+        CountedName.looked_up += 1
+        return super().__hash__()
+
+
+def test_maps_are_compared_no_further_than_their_first_difference() -> None:
+    names = [CountedName(number) for number in range(1_000)]
+    data = {"l": dict.fromkeys(names, 1), "r": dict.fromkeys(names, 2), "s": dict.fromkeys(names[:9], 1)}
+    compare = gotemplate.compile_template("{{ list .inputs.l | has .inputs.r }}{{ list .inputs.l | has .inputs.s }}")
+    CountedName.looked_up = 0
+
+    assert compare.render({"inputs": data}) == "falsefalse"
+    assert CountedName.looked_up < 10
+
+
+def test_large_texts_are_escaped_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[int] = []
+    translate = bounded_calls.translate
+
+    def noted(text: str, table: Any) -> str:
+        lengths.append(len(text))
+        return translate(text, table)
+
+    monkeypatch.setattr(bounded_calls, "translate", noted)
+
+    assert gotemplate.compile_template("{{ html .inputs.t }}").render({"inputs": {"t": "<é>"}}) == "&lt;é&gt;"
+    assert lengths == [3]
+
+
+def test_a_pattern_that_is_too_long_is_refused_without_being_read_or_kept() -> None:
+    """Ten million characters of one stopped the event loop for three seconds."""
+    assert price_of_compiling(")" * 20_000) > 100 * price_of_compiling("(?i)" * 2_500_000) == 0
+    with pytest.raises(EvaluationFault, match="longer than 20000 characters"):
+        compile_program("'a'.matches(p)").evaluate({"p": "){9}" * 10_000})
+
+
+@pytest.mark.parametrize("name", ["capitalize", "lower", "upper"])
+def test_a_text_that_is_too_long_is_refused_before_it_is_created(name: str) -> None:
+    def create(_: str) -> str:
+        raise AssertionError("it is created")
+
+    text = type("Text", (str,), {name: create})("é" * 1_100_000)
+
+    with pytest.raises(jinja.LimitExceeded, match="longer than 1048576"):
+        jinja.compile_text(f"{{{{ t | {name} }}}}").render({"t": text})

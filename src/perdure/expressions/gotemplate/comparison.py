@@ -41,7 +41,9 @@ def are_deeply_equal(left: Value, right: Value, budget: Budget) -> bool:
     if type(left) is dict:
         require_present(left)
         require_present(right)
-        return left.keys() == right.keys() and all(are_deeply_equal(left[key], right[key], budget) for key in left)
+        return len(left) == len(right) and all(
+            key in right and are_deeply_equal(left[key], right[key], budget) for key in left
+        )
     if type(left) is str:
         budget.charge_text(min(len(left), len(right)))
     return bool(left == right)

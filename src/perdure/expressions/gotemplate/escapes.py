@@ -2,6 +2,8 @@
 
 from urllib.parse import quote_plus
 
+from perdure.expressions import bounded_calls
+
 _GO = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
 _HTML = str.maketrans({"\0": "�", '"': "&#34;", "'": "&#39;", "&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _JS = {
@@ -35,7 +37,7 @@ def _escape_go(char: str, quote: str, ascii_only: bool) -> str:
 
 
 def escape_html(text: str) -> str:
-    return text.translate(_HTML)
+    return bounded_calls.translate(text, _HTML)
 
 
 def escape_js(text: str) -> str:

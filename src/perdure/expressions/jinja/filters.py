@@ -83,6 +83,13 @@ def _pay_for_text(budget: Budget, value: Any, arguments: _Arguments, paid: int) 
     budget.spend(3 * len(value) * width_of(value) if isinstance(value, str) else 64 * paid)
 
 
+def _each_letter(budget: Budget, value: Any, arguments: _Arguments) -> None:
+    """A text of the same length is created, by one call: one that may not be so long is not begun."""
+    _text(budget, value, arguments)
+    if isinstance(value, str):
+        budget.charge_text(len(value), width_of(value))
+
+
 def _words(budget: Budget, value: Any, arguments: _Arguments) -> None:
     """A text is split into words."""
     _text(budget, value, arguments)
@@ -183,6 +190,7 @@ def _whole(value: Any) -> int:
 _PRICES: dict[str, Price] = {
     **dict.fromkeys(("abs", "d", "default", "first", "last", "safe"), _nothing),
     **dict.fromkeys(("float", "int"), _number),
+    **dict.fromkeys(("capitalize", "lower", "upper"), _each_letter),
     **dict.fromkeys(("title", "wordcount"), _words),
     **dict.fromkeys(("count", "length"), _measuring),
     **dict.fromkeys(("items", "list", "map", "reject", "rejectattr", "reverse", "select", "selectattr"), _each),

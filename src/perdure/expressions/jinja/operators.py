@@ -111,6 +111,8 @@ def _charge_repeating(budget: Budget, left: Any, right: Any) -> None:
 
 def format_text(budget: Budget, text: str, values: Any) -> str:
     """Python's `%` on text, with limited widths."""
+    budget.charge_text(len(text), width_of(text))
+    budget.charge(8 * text.count("%"))
     widths = 0
     for match in _FORMAT.finditer(text):
         for width in match.groups(""):
@@ -119,7 +121,6 @@ def format_text(budget: Budget, text: str, values: Any) -> str:
             widths += int(width or 0)
     budget.weigh_text(list(values) if isinstance(values, tuple) else [values])
     budget.charge_text(len(text) + widths, width_of(text))
-    budget.charge(4 * text.count("%"))
     try:
         result: str = text % values
     except (TypeError, ValueError, KeyError) as error:

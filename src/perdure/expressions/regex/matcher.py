@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from perdure.expressions.regex import tree
 from perdure.expressions.regex.charset import SMALL_RANGE, BadPattern, CharSet
-from perdure.expressions.regex.parser import LARGEST_FOLDING, parse
+from perdure.expressions.regex.parser import LARGEST_FOLDING, LONGEST, parse
 from perdure.expressions.regex.tree import LARGEST_PROGRAM
 from perdure.kernel.lazy_regex import lazy_regex
 
@@ -215,9 +215,16 @@ def _price(threads: int) -> int:
     return 2 + 8 * max(0, threads - 6)
 
 
-@lru_cache(maxsize=256)
 def price_of_compiling(pattern: str) -> int:
-    """In steps, by the size of the pattern with repetitions and case-insensitive characters expanded."""
+    """In steps, by the size of the pattern with repetitions and case-insensitive characters expanded.
+
+    A pattern that is too long costs nothing: it is refused without being read.
+    """
+    return _expanded(pattern) if len(pattern) <= LONGEST else 0
+
+
+@lru_cache(maxsize=256)
+def _expanded(pattern: str) -> int:
     each = len(pattern)
     of_groups = 1
     for match in _REPEATED.finditer(pattern):
@@ -253,9 +260,15 @@ def _code(text: str) -> int:
     return ord(text[-1])
 
 
-@lru_cache(maxsize=64)
 def compile_pattern(pattern: str) -> Pattern:
     """The pattern, ready to search. Raises `BadPattern`."""
+    if len(pattern) > LONGEST:  # even to look for it among those that are known would take long
+        raise BadPattern(f"it is longer than {LONGEST} characters")
+    return _compiled(pattern)
+
+
+@lru_cache(maxsize=64)
+def _compiled(pattern: str) -> Pattern:
     return Pattern(build(parse(pattern)))
 
 

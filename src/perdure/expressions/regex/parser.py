@@ -30,7 +30,7 @@ from perdure.kernel.lazy_regex import lazy_regex
 
 _LARGEST_REPEAT = 1000  # RE2's own bound
 _DEEPEST = 100
-_LONGEST = 20_000
+LONGEST = 20_000
 LARGEST_FOLDING = 32_768  # characters of ranges that are case-insensitive
 
 
@@ -38,8 +38,7 @@ Flags = frozenset[str]
 
 
 def parse(pattern: str) -> Tree:
-    if len(pattern) > _LONGEST:
-        raise BadPattern(f"it is longer than {_LONGEST} characters")
+    """Of a pattern that has at most `LONGEST` characters."""
     return _Parser(pattern).parse()
 
 

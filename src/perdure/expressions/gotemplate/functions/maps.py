@@ -39,7 +39,8 @@ def dig(first: Value, *others: Value) -> Value:
         if value is None:
             return default
         if type(key) is not str or type(value) is not dict:
-            raise EvaluationFault(f"{describe(value)} has no key {key!r}")
+            what = repr(key[:60]) if type(key) is str else f"that is {describe(key)}"
+            raise EvaluationFault(f"{describe(value)} has no key {what}")
         if key not in require_present(value):
             return default
         value = value[key]
