@@ -51,3 +51,15 @@ def test_nothing_that_is_there_is_changed(perdure: CommandLine) -> None:
     assert "tasks.py exists already" in refused.err
     assert sorted(path.name for path in Path(perdure.folder).iterdir()) == ["tasks.py"]
     assert "flow, playbook, story" in perdure.here("init", "cobol", code=2).err
+
+
+def test_a_link_that_leads_nowhere_is_not_written_through(perdure: CommandLine) -> None:
+    """A folder from elsewhere may contain one; so may the name of a new file for `convert`."""
+    outside = Path(perdure.folder).parent / "outside"
+    for name in ("README.md", "new.yaml"):
+        (perdure.folder / name).symlink_to(outside)
+    (perdure.folder / "old.yaml").write_text("kind: Playbook\n")
+
+    assert "README.md exists already" in perdure.here("init", "flow", code=2).err
+    assert "exists already" in perdure.here("convert", "old.yaml", "-o", "new.yaml", code=2).err
+    assert not outside.exists()

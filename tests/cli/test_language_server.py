@@ -16,6 +16,9 @@ from pygls.exceptions import JsonRpcException
 from pygls.lsp.client import LanguageClient
 from tests.cli.commandline import CommandLine
 
+from perdure.cli.language_server import workspace_texts
+from perdure.engine.resources.document_validation import DocumentValidator
+
 R = TypeVar("R")
 
 STORY = """\
@@ -284,3 +287,20 @@ def test_the_settings_of_the_guide_start_this_server(perdure: CommandLine) -> No
     assert 'command: "perdure", args: ["lsp"]' in blocks["js"]
     assert json.loads(blocks["json"])["main"] == "extension.js"
     assert "perdure.graph" in perdure("lsp", "--help").out
+
+
+def test_of_a_folder_only_files_are_read_and_no_more_than_a_document_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link may lead to a device without end, and not every file says how large it is."""
+    (tmp_path / "device.yaml").symlink_to("/dev/null")
+    (tmp_path / "size.yaml").symlink_to("/proc/self/status")
+    (tmp_path / "story.yaml").write_text("kind: Story\n")
+    monkeypatch.setattr(workspace_texts, "LARGEST", 20)
+    texts = workspace_texts.WorkspaceTexts(DocumentValidator({}), {})
+    texts.set_folders([tmp_path.as_uri()])
+
+    found = {address.rpartition("/")[2]: text for address, text in texts._texts()}
+
+    assert found.pop("story.yaml") == "kind: Story\n"
+    assert {name: len(text) for name, text in found.items()} in ({"size.yaml": 20}, {})  # only Linux has it

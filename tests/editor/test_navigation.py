@@ -193,3 +193,18 @@ def test_a_name_is_renamed_where_it_is_used_and_where_it_is_declared() -> None:
     place = find_renamable({"f": names_of("flow", plain)}, "f", offset)
 
     assert plain[place.start : place.end] == "end"
+
+
+def test_a_name_that_is_written_a_thousand_times_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = "".join(f"    - {{name: a, needs: [a], ref: {{name: e{number}}}}}\n" for number in range(300))
+    names = names_of("story", STORY.split("    - name")[0] + steps)
+    asked: list[object] = []
+    declarations = type(names).declarations
+    monkeypatch.setattr(
+        type(names), "declarations", lambda names, use: (asked.append(use), declarations(names, use))[1]
+    )
+
+    places = find_references({"here": names}, "here", names.tree.text.index("name: a") + 6, with_declarations=True)
+
+    assert len(places) == 600
+    assert len(asked) < 5

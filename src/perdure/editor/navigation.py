@@ -142,12 +142,15 @@ def _all_uses(workspace: Workspace, address: str, offset: int) -> list[tuple[str
     declarations = {id(declared) for _, declared in _declarations(workspace, address, use)}
     places = workspace if use.scope is None else {address: workspace[address]}
     uses = []
+    refer: dict[tuple[str, int, str, bool], bool] = {}  # a text may have the same name at thousands of places
     for at, names in places.items():
         for other in names.uses:
             if other.kind != use.kind:
                 continue
-            declared = _declarations(workspace, at, other)
-            if any(id(item) in declarations for _, item in declared) or (not declarations and other.name == use.name):
+            alike = ("" if other.scope is None else at, id(other.scope), other.name, other.is_dotted)
+            if alike not in refer:
+                refer[alike] = any(id(item) in declarations for _, item in _declarations(workspace, at, other))
+            if refer[alike] or (not declarations and other.name == use.name):
                 uses.append((at, other))
     return sorted(uses, key=lambda item: (item[0] != address, item[0], item[1].start))
 

@@ -1,6 +1,7 @@
 """The documents of an editor's workspace: what is open, as it is there, and the other files of its folders."""
 
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -138,12 +139,13 @@ class WorkspaceTexts:
     def _read(self, address: str, path: Path) -> str | None:
         try:
             about = path.stat()
-            if about.st_size > LARGEST:
+            if not stat.S_ISREG(about.st_mode) or about.st_size > LARGEST:  # a link may lead to a device or a pipe
                 return None
             stamp = about.st_mtime_ns, about.st_size
             known = self._files.get(address)
             if known is None or known[0] != stamp:
-                known = self._files[address] = stamp, path.read_text(encoding="utf-8", errors="replace")
+                with path.open(encoding="utf-8", errors="replace") as file:  # its size is only said, not believed
+                    known = self._files[address] = stamp, file.read(LARGEST)
             return known[1]
         except OSError:
             return None

@@ -1,6 +1,7 @@
 """`convert`: a legacy document in the present form of its language, and what was done to it."""
 
 import argparse
+import os
 from pathlib import Path
 
 from perdure.cli import arguments as a
@@ -43,7 +44,7 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
 
 async def _convert(asked: argparse.Namespace, talk: Console) -> int:
-    if asked.output and Path(asked.output).exists():
+    if asked.output and os.path.lexists(asked.output):
         raise BadUsage(f"{asked.output} exists already; name a new file, or remove it first")
     known = languages()
     origin, text = read(asked.file)
@@ -60,7 +61,7 @@ async def _convert(asked: argparse.Namespace, talk: Console) -> int:
     )
     errors = [problem for problem in checked.problems if problem.severity is Severity.ERROR]
     if asked.output:
-        Path(asked.output).write_text(result, encoding="utf-8")
+        _write_new(Path(asked.output), result)
     if asked.json:
         give_json(_report_json(result, converted, checked))
     else:
@@ -68,6 +69,11 @@ async def _convert(asked: argparse.Namespace, talk: Console) -> int:
             give_text(result.rstrip("\n"))
         _tell(talk, origin, converted, checked, len(errors))
     return Exit.FINDINGS if errors else Exit.OK
+
+
+def _write_new(path: Path, text: str) -> None:
+    with path.open("x", encoding="utf-8") as file:  # a link that leads nowhere yet is refused
+        file.write(text)
 
 
 def _report_json(result: str, converted: ConvertedDocument, checked: CheckedDocument) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import shlex
 from importlib.resources import files
 from pathlib import Path
@@ -36,12 +37,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def perform(asked: argparse.Namespace, talk: Console) -> int:
     project = _project(asked.language)
     folder = Path(asked.folder)
-    taken = [name for name in project if (folder / name).exists()]
+    taken = [name for name in project if os.path.lexists(folder / name)]  # also a link that leads nowhere yet
     if taken:
         raise BadUsage(f"{', '.join(taken)} exists already in {folder}; nothing was written. Name another folder.")
     for name, text in project.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
+        with (folder / name).open("x", encoding="utf-8") as file:
+            file.write(text)
     if asked.json:
         give_json({"language": asked.language, "folder": str(folder), "files": list(project)})
         return Exit.OK
