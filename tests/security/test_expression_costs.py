@@ -18,6 +18,8 @@ from perdure.expressions.errors import EvaluationFault, LimitExceeded
 from perdure.expressions.gotemplate.structure import FEW, Structure
 from perdure.expressions.jinja import operators
 from perdure.expressions.jinja import program as jinja_program
+from perdure.expressions.mwl.expression import compile_expression
+from perdure.expressions.mwl.results import ConstructBudget
 from perdure.expressions.regex import price_of_compiling
 from perdure.kernel.turn_budget import TurnBudget, TurnTooExpensive
 from perdure.wiring import languages
@@ -263,3 +265,10 @@ def test_a_text_that_is_too_long_is_refused_before_it_is_created(name: str) -> N
 
     with pytest.raises(jinja.LimitExceeded, match="longer than 1048576"):
         jinja.compile_text(f"{{{{ t | {name} }}}}").render({"t": text})
+
+
+@pytest.mark.parametrize("text", ["sets.intersects(v, [])", "[v, v]"])
+def test_lists_that_are_looked_at_are_paid_for(text: str) -> None:
+    """A million parts took 0.1 seconds of the event loop, and nothing was counted."""
+    with pytest.raises(TurnTooExpensive), TurnBudget(100_000):
+        compile_expression(text, frozenset({"v"})).evaluate({"v": [0] * 40_000}, budget=ConstructBudget())

@@ -8,10 +8,12 @@ import math
 from perdure.expressions.cel.frame import DEFAULT_LIMITS, Limits, SharedBudget
 from perdure.expressions.cel.values import CelList, CelMap, Uint, Value, type_name
 from perdure.expressions.errors import EvaluationFault, LimitExceeded
+from perdure.kernel.turn_budget import pay
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 LARGEST_EXACT = 2**53
+_WORK_OF_A_PART = 3  # of data that are measured
 _HINTS = {"bytes": "base64.encode()", "timestamp": "string()", "duration": "durationToIso8601() or string()"}
 
 
@@ -121,10 +123,9 @@ def measure(data: Value, limit: int) -> int:
         size += 8
         if type(item) is str:
             size += len(item)
-        elif type(item) is dict:
-            waiting += item.values()
-        elif type(item) is list:
-            waiting += item
+        elif type(item) is dict or type(item) is list:
+            pay(_WORK_OF_A_PART * len(item))
+            waiting += item if type(item) is list else item.values()
     return size
 
 

@@ -90,6 +90,7 @@ def _reverse(frame: Frame, items: Value) -> CelList:
 
 
 def _sort(frame: Frame, items: Value) -> CelList:
+    charge(frame, 2 * len(items))
     values = elements(frame, items)
     return sort_by(frame, values, values)
 
