@@ -268,6 +268,52 @@ async def test_past_its_lease_a_commit_is_fenced_without_asking_the_database(url
     await store.close()
 
 
+async def test_a_late_owner_that_closes_leaves_nothing_behind_although_nobody_has_taken_over(url: str) -> None:
+    """Invariant 21: the last server to leave has no successor that would remove its row."""
+    store = opened(url, lease=0.6)
+    await store.share()
+    store._lease_of_us.end()
+    async with asyncio.timeout(60):
+        while not store.is_late:
+            await asyncio.sleep(0.02)
+    held = "SELECT (SELECT count(*) FROM perdure.servers), count(owner) FROM perdure.partitions"
+    assert query(url, held) == [(1, 64)]
+
+    await store.close()
+    assert query(url, held) == [(0, 0)]
+
+
+async def test_a_late_owner_that_closes_waits_for_a_silent_database_only_for_a_moment(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.stores.postgres.store.LEAVING", 0.1)
+    store = opened(url, lease=0.3)
+    await store.share()
+    store._lease_of_us.lose()
+    with psycopg.connect(url) as other:
+        other.execute("LOCK TABLE perdure.servers IN ACCESS EXCLUSIVE MODE")
+
+        await asyncio.wait_for(store.close(), 30)
+        assert query(url, "SELECT count(owner) FROM perdure.partitions") == [(64,)]
+
+
+async def test_a_message_that_was_sent_while_its_run_was_moved_is_not_taken_for_decided(url: str) -> None:
+    """SRV-033: it lies where its run was until it is forwarded; who waits for its answer waits for that too."""
+    store = opened(url)
+    await store.share()
+    await insist(store, created("a", 1))
+    sent = await store.send(Message(A, NOW, b"claim"))
+    assert sent is not None
+    query(url, "UPDATE perdure.runs SET partition = 2")  # by somebody who did not see the message yet
+
+    assert await store.messages(A) == []
+    assert await store.is_undecided(sent)
+    await store.inbox([1], 10)  # which forwards it
+    assert [entry.position for entry in await store.messages(A)] == [sent.position]
+    assert await store.is_undecided(sent)
+    await store.close()
+
+
 # Everything else goes on.
 
 

@@ -30,7 +30,7 @@ from perdure.stores.postgres.messages import send, send_all, send_together
 from perdure.stores.postgres.permits import allocate, lock
 from perdure.stores.postgres.reads import StoreReads
 from perdure.stores.postgres.server_lease import NOTIFY_OWNERS
-from perdure.stores.postgres.session import ConnectionLost, Session
+from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.task_leases import TaskLeases
 from perdure.stores.postgres.wire import BLOBS, INT, INTS, TEXT, TEXTS, Statement
 from perdure.stores.protocol import PollIntervals
@@ -54,6 +54,7 @@ _HOSTS = Statement(
     INT,
 )
 HOST_TRIES = 10  # to create a run where the owner is replaced meanwhile
+LEAVING = 5.0  # seconds that the database has to answer to whoever leaves
 _NO_LIMIT = Statement("DELETE FROM limits WHERE scope = {}", TEXT)
 
 
@@ -141,15 +142,21 @@ class PostgresStore(Commits, StoreReads, TaskLeases, StoredCatalog, StoredAccess
         self.limit_timeout()
         async with self._turn:
             if self._lease is not None:
-                if not self._lease.is_over:
-                    try:
-                        await self._write_thread.call(lambda: self._leave(self._write_thread.connected()))
-                        self._lease.notify_everyone()
-                    except (StoreError, ConnectionLost):
-                        pass  # our lease ends by itself
+                try:
+                    await self._write_thread.run(self._leave_in_time)  # also late: perhaps nobody is there to take over
+                    self._lease.notify_everyone()
+                except StoreError:
+                    pass  # our lease ends by itself
                 self._lease.end()
             self._write_thread.close()
             self._readers.close()
+
+    def _leave_in_time(self, session: Session, again: bool) -> None:
+        session.until = time.monotonic() + LEAVING
+        try:
+            self._leave(session)
+        finally:
+            session.until = None
 
     def abandon(self) -> None:
         """Close without leaving in order, as a process that dies does: the lease expires by itself."""
