@@ -8,11 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from perdure.engine.runs import resident_runs
-from perdure.engine.runs.run_views import checksum, fold_stored
+from perdure.engine.runs.effects import recorded_answer
+from perdure.engine.runs.run_views import checksum, fold_stored, load
 from perdure.engine.settings import Settings
 from perdure.engine.slot import Slot
 from perdure.engine.tasks.lease_errors import LeaseAnswered, LeaseGone
 from perdure.engine.tasks.leased_tasks import LeasedTasks, parcel_of
+from perdure.kernel import inputs as i
 from perdure.kernel.errors import Conflict
 from perdure.kernel.json_values.values import SECOND, RunId
 from perdure.kernel.outcomes import Failed, Succeeded
@@ -20,6 +22,7 @@ from perdure.stores.pool_tasks import ANSWERS_KEPT, LeaseRequest, TaskLease
 from perdure.stores.protocol import StoredRun
 from perdure.testing import World
 from tests.engine.documents import drill
+from tests.engine.test_words import elsewhere
 
 CALL = drill({"call": "train", "pool": "gpu", "save": "x"}, {"return": "$x"})
 DONE = Succeeded(b'"done"')
@@ -135,6 +138,30 @@ async def test_effects_are_claimed_once_for_each_lease(tmp_path: Path) -> None:
         assert not (await tasks.claim_effect(second, "mail")).in_doubt
         for _ in range(2):  # the answer may be lost: it stays the same
             assert (await tasks.claim_effect(second, "print")).in_doubt
+
+
+async def test_an_effect_is_claimed_through_a_server_that_does_not_own_the_run(tmp_path: Path) -> None:
+    """SRV-072: the answer is what the owner has recorded; what it has not recorded is not answered as done."""
+    async with World(tmp_path) as world:
+        run = await world.start(CALL)
+        lease = await lease_one(tasks_of(world))
+        async with elsewhere(world) as observer:
+            there = LeasedTasks(observer, 60 * SECOND)
+            claim = await there.claim_effect(lease, "pay")
+            assert (claim.completed, claim.in_doubt) == (False, False)
+            row = await observer.find(run.id)
+            before = await load(observer.store, observer.languages, row)
+            await there.complete_effect(lease, "pay", b"1")
+            after = await load(observer.store, observer.languages, row)
+
+    about = (lease.task, lease.delivery)
+    assert recorded_answer(before, i.EffectClaim(*about, "pay")) == i.EffectClaimAnswer(completed=False)
+    assert recorded_answer(before, i.EffectClaim(*about, "mail")) is None
+    assert recorded_answer(before, i.EffectDone(*about, "pay", b"1")) is None
+    assert recorded_answer(before, i.EffectRelease(*about, "pay")) is None
+    assert isinstance(recorded_answer(before, i.EffectDone(*about, "mail", b"1")), i.Refused)
+    assert recorded_answer(after, i.EffectDone(*about, "pay", b"1")) == i.ACCEPTED
+    assert recorded_answer(after, i.EffectClaim(*about, "pay")) == i.EffectClaimAnswer(True, result=b"1")
 
 
 @pytest.mark.every_store

@@ -339,6 +339,9 @@ class Store(AccessStore, ChangeFeedStore, HookStore, RunRemovalStore, TaskLeaseS
     async def messages(self, run: RunId) -> list[DeliveredMessage]:
         """The same, of one run."""
 
+    async def is_undecided(self, sent: DeliveredMessage) -> bool:
+        """Whether this message still waits, also while its run is moved from one owner to another."""
+
     async def unstarted_children(self, run: RunId) -> list[RunId]:
         """Runs below this one that are not there yet: a message to them is, which may be their start."""
 

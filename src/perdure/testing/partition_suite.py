@@ -94,6 +94,22 @@ class PartitionSuite(ABC):
         assert [message.message.to for message in await store_b.inbox([second], 10)] == ["a"]
         await store_b.close()
 
+    async def test_a_message_is_undecided_until_a_commit_takes_it_also_when_its_run_is_moved(
+        self, tmp_path: Path
+    ) -> None:
+        store_a, store_b = self.open(tmp_path), self.open(tmp_path)
+        first, second = await store_a.claim(), await store_b.claim()
+        await self.commit(store_a, created("a", first))
+        sent = await store_a.send(Message(RunId("a"), 11, b"claim"))
+        assert sent is not None and await store_b.is_undecided(sent)
+        await self.die(store_a)
+        await store_b.move(None, second)
+        assert await store_b.is_undecided(sent)
+
+        await self.commit(store_b, Transition(RunId("a"), second, 2, row=b"second", consumes=[sent.position]))
+        assert not await store_b.is_undecided(sent)
+        await store_b.close()
+
     async def test_with_a_run_its_whole_family_is_moved(self, tmp_path: Path) -> None:
         """Invariant 32: also who has ended, for relatives that go on, or are reopened, write to it."""
         store_a, store_b = self.open(tmp_path), self.open(tmp_path)

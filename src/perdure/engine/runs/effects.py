@@ -113,8 +113,8 @@ def _find_effect(execution: Execution, effect: str) -> str:
     return named[0]
 
 
-def recorded_answer(execution: Execution, input: i.Input) -> i.InputAnswer:
-    """What the run has answered to an input that it has decided, as far as its state says so."""
+def recorded_answer(execution: Execution, input: i.Input) -> i.InputAnswer | None:
+    """What the run has answered to an input that it has decided, as its state says; None: it has not decided it."""
     if isinstance(input, i.Signal):
         return i.ACCEPTED
     assert isinstance(input, i.EffectClaim | i.EffectDone | i.EffectUnfit | i.EffectRelease | i.TaskReport)
@@ -128,7 +128,9 @@ def recorded_answer(execution: Execution, input: i.Input) -> i.InputAnswer:
     if isinstance(input, i.EffectClaim):
         if effect is not None and effect.is_completed:
             return i.EffectClaimAnswer(completed=True, result=effect.result, unfit=effect.unfit)
-        return i.EffectClaimAnswer(False, in_doubt=not is_ours or (effect is not None and effect.takeovers > 0))
-    if not is_ours:
+        if effect is None or effect.released or not (is_ours or task.hold_effects_in_doubt):
+            return None  # nobody performs what nobody has recorded
+        return i.EffectClaimAnswer(False, in_doubt=not is_ours or effect.takeovers > 0)
+    if effect is None or not is_ours:
         return i.Refused(f"the effect {input.key!r} is not claimed by this delivery", conflict=True)
-    return i.ACCEPTED
+    return None if effect.is_open else i.ACCEPTED

@@ -339,14 +339,17 @@ class LeasedTasks:
         if sent is None:
             raise LeaseGone("its run is gone", run=lease.run)
         async for _ in _looks(lease.run):
-            if all(message.position != sent.position for message in await self._store.messages(lease.run)):
+            if not await self._store.is_undecided(sent):
                 break
         try:
             row = await self._client.find(lease.run)
         except RunNotFound:
             raise LeaseGone("its run is gone", run=lease.run) from None
         execution = await run_views.load(self._store, self._client.languages, row)
-        return recorded_answer(execution, input)
+        answer = recorded_answer(execution, input)
+        if answer is None:
+            raise OwnerSilent("the process that owns the run has not recorded this", run=lease.run)
+        return answer
 
     async def _is_ours(self, run: RunId) -> bool:
         runtime = self._client.runtime

@@ -127,6 +127,14 @@ _UNBORN = Statement(
     TEXT,
     TEXT,
 )
+_IS_UNDECIDED = Statement(
+    # Where it was sent to, where its run is, or anywhere between: a run may have moved twice.
+    "SELECT 1 FROM inbox WHERE position = {} AND partition = ANY(ARRAY(SELECT {} UNION"
+    " SELECT partition FROM runs WHERE id = {} UNION SELECT id FROM partitions))",
+    INT,
+    INT,
+    TEXT,
+)
 _MESSAGES = Statement(
     # A message that was sent while its run was moved is in the old partition until it is forwarded.
     "SELECT position, partition, at, body FROM inbox WHERE run = {0} AND is_word = 1 UNION"
@@ -297,6 +305,9 @@ class StoreReads(ABC):
     async def messages(self, run: RunId) -> list[DeliveredMessage]:
         rows = await self._read(_MESSAGES, run)
         return [DeliveredMessage(position, partition, Message(run, at, body)) for position, partition, at, body in rows]
+
+    async def is_undecided(self, sent: DeliveredMessage) -> bool:
+        return bool(await self._read(_IS_UNDECIDED, sent.position, sent.partition, sent.message.to))
 
 
 def build_search(filter: RunFilter) -> tuple[Statement, list[Any]]:

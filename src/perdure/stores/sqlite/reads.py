@@ -247,6 +247,9 @@ class StoreReads(ABC):
         )
         return [DeliveredMessage(position, partition, Message(run, at, body)) for position, partition, at, body in rows]
 
+    async def is_undecided(self, sent: DeliveredMessage) -> bool:
+        return bool(self._read("SELECT 1 FROM inbox WHERE position = ?", (sent.position,)))
+
     async def backup(self, target: str) -> None:
         def copy() -> None:
             source = open_for_reading(self.path, self._vfs)
