@@ -1,6 +1,7 @@
 """Names: where they are declared and used, and how they are renamed."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.editor.editing import examples, names_of, split
@@ -200,9 +201,12 @@ def test_a_name_that_is_written_a_thousand_times_is_looked_up_once(monkeypatch: 
     names = names_of("story", STORY.split("    - name")[0] + steps)
     asked: list[object] = []
     declarations = type(names).declarations
-    monkeypatch.setattr(
-        type(names), "declarations", lambda names, use: (asked.append(use), declarations(names, use))[1]
-    )
+
+    def ask(names: Any, use: Any) -> Any:
+        asked.append(use)
+        return declarations(names, use)
+
+    monkeypatch.setattr(type(names), "declarations", ask)
 
     places = find_references({"here": names}, "here", names.tree.text.index("name: a") + 6, with_declarations=True)
 

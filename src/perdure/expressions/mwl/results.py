@@ -123,9 +123,12 @@ def measure(data: Value, limit: int) -> int:
         size += 8
         if type(item) is str:
             size += len(item)
-        elif type(item) is dict or type(item) is list:
+        elif type(item) is list:
             pay(_WORK_OF_A_PART * len(item))
-            waiting += item if type(item) is list else item.values()
+            waiting += item
+        elif type(item) is dict:
+            pay(_WORK_OF_A_PART * len(item))
+            waiting += item.values()
     return size
 
 
