@@ -29,7 +29,7 @@ def test_every_problem_of_every_file_is_listed_with_its_place(perdure: CommandLi
         (b"# nothing but this\n", "DOC-LANGUAGE", 1, "empty"),
         (b"a: 1\nb: ]\nc: 2\n", "DOC-SYNTAX", 2, ""),
         (b"a: caf\xe9\n", "DOC-ENCODING", 1, "UTF-8"),
-        (b"apiVersion: v1\nkind: Pod\n", "DOC-LANGUAGE", 1, "no language known here"),
+        (b"apiVersion: v1\nkind: Pod\n", "DOC-LANGUAGE", 1, "not in a language known here"),
     ],
 )
 def test_a_file_that_nobody_can_read_is_told_what_is_wrong_with_it(

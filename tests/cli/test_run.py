@@ -148,7 +148,7 @@ def test_an_invalid_document_lists_every_problem_and_stores_nothing(perdure: Com
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("hello", "is in no language known here"),
+        ("hello", "is not in a language known here"),
         ('{"drill": 1, "drill": 1, "steps": []}', "'drill' is repeated"),
         ('{"drill": 1, "steps": [', "1:24: error"),
     ],

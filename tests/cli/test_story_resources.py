@@ -101,7 +101,7 @@ def test_resources_of_other_apis_are_passed_over_beside_ours(perdure: CommandLin
     done = perdure.here("apply", "-f", write(perdure.folder, story("one"), role))
     assert "story.bubustack.io/one created" in done.out and "role" not in done.out
     assert 'the kind "Role" belongs to another API' in done.err
-    assert "in no language known here" in perdure.here("check", write(perdure.folder, role), code=7).out
+    assert "in a language known here" in perdure.here("check", write(perdure.folder, role), code=7).out
     stranger = story("two").replace("apiVersion: bubustack.io/v1alpha1", "apiVersion: other.io/v1")
     refused = perdure.here("apply", "-f", write(perdure.folder, story("one"), stranger), code=7)
     assert "unknown apiVersion" in refused.out + refused.err

@@ -22,7 +22,7 @@ def listed(perdure: CommandLine) -> dict[str, Any]:
 def test_the_test_language_is_not_shipped(perdure: CommandLine) -> None:
     done = as_shipped(perdure, "run", perdure.drill({"return": 1}))
 
-    assert done.returncode == 7 and "(flow, playbook, story)" in done.stderr
+    assert done.returncode == 7 and "(expected one of flow, playbook, story)" in done.stderr
 
 
 def test_runs_in_an_unknown_language_are_left_alone(perdure: CommandLine) -> None:

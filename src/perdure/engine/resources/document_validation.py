@@ -37,7 +37,7 @@ def calls_others(language: Dialect, text: bytes) -> bool:
 def in_no_language(languages: Mapping[str, Dialect]) -> str:
     """What is said of a text that nobody recognizes; languages of tests are not users' business."""
     names = sorted(name for name, language in languages.items() if not language.is_for_tests)
-    return f"the document is in no language known here ({', '.join(names)})"
+    return f"the document is not in a language known here (expected one of {', '.join(names)})"
 
 
 def _recognized_by(text: bytes, language: Dialect) -> int:
