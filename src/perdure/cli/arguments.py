@@ -160,14 +160,14 @@ def _namespace_of_environment() -> str | None:
     return name or None
 
 
-def names_namespace(asked: argparse.Namespace) -> bool:
+def names_namespace(args: argparse.Namespace) -> bool:
     """Whether the command itself names a namespace, as far as that can be told."""
-    return bool(asked.namespace) and asked.namespace != _namespace_of_environment()
+    return bool(args.namespace) and args.namespace != _namespace_of_environment()
 
 
-def meant_namespaces(asked: argparse.Namespace) -> list[str] | None:
+def meant_namespaces(args: argparse.Namespace) -> list[str] | None:
     """Where runs are looked for; None: everywhere."""
-    namespace = getattr(asked, "namespace", None)
+    namespace = getattr(args, "namespace", None)
     return [namespace] if namespace else None
 
 

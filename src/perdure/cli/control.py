@@ -24,26 +24,26 @@ WORST_FIRST = (Exit.ENGINE_ERROR, Exit.NOT_ALLOWED, Exit.USAGE, Exit.CONFLICT, E
 RUNS_NAMED = 3  # in the command that resumes them
 
 
-async def steer(asked: argparse.Namespace, talk: Console, done: str, send: Send, *, late: str = "") -> Exit:
+async def steer(args: argparse.Namespace, talk: Console, done: str, send: Send, *, late: str = "") -> Exit:
     """Send to one run, and say whether it is decided or waits for an owner. `late` is said if the run has ended."""
-    async with open_access(asked, talk) as access:
-        run = await access.resolve(asked.run, meant_namespaces(asked))
+    async with open_access(args, talk) as access:
+        run = await access.resolve(args.run, meant_namespaces(args))
         is_late = bool(late) and (await access.status(run)).is_final
         result = await send(access, run)
         is_live = result.is_live or await access.is_served()
-        if asked.json:
+        if args.json:
             give_json(send_result_json(run, result, recorded=not is_late, live=is_live))
         if is_late:
             talk.say(f"run {run}: {'; '.join([late, *result.remarks])}")
             return Exit.OK
         talk.say(_line(run, result, done, is_live))
         if not is_live:
-            talk.say(f"Resume it with: {resume_command(asked, run)}")
+            talk.say(f"Resume it with: {resume_command(args, run)}")
         return Exit.OK
 
 
 async def steer_runs(
-    asked: argparse.Namespace,
+    args: argparse.Namespace,
     talk: Console,
     verb: Verb,
     done: str,
@@ -56,57 +56,57 @@ async def steer_runs(
 
     `members` says the same as `send` to a server that sends to all that match.
     """
-    selection = _selection(asked)
-    if len(asked.runs) == 1 and not asked.dry_run:
-        (asked.run,) = asked.runs
-        return await steer(asked, talk, done, send, late=late), ()
-    async with open_access(asked, talk) as access:
+    selection = _selection(args)
+    if len(args.runs) == 1 and not args.dry_run:
+        (args.run,) = args.runs
+        return await steer(args, talk, done, send, late=late), ()
+    async with open_access(args, talk) as access:
         if selection is None:
-            namespaces = meant_namespaces(asked)
-            answer = await steer_named(access, asked.runs, send, namespaces=namespaces, dry_run=asked.dry_run)
-        elif asked.dry_run:
+            namespaces = meant_namespaces(args)
+            answer = await steer_named(access, args.runs, send, namespaces=namespaces, dry_run=args.dry_run)
+        elif args.dry_run:
             answer = await access.plan(selection, verb)
-        elif await _is_agreed(asked, talk, access, selection, verb):
+        elif await _is_agreed(args, talk, access, selection, verb):
             answer = await access.steer_piece(selection, verb, send, members=members)
             while answer.next:
                 piece = await access.steer_piece(selection, verb, send, members=members, cursor=answer.next)
                 answer = answer.joined(piece)
         else:
             answer = BatchAnswer()
-        return await _tell(asked, talk, access, answer, verb, done), answer.ids
+        return await _tell(args, talk, access, answer, verb, done), answer.ids
 
 
-def is_filtered(asked: argparse.Namespace) -> bool:
+def is_filtered(args: argparse.Namespace) -> bool:
     """Whether runs are chosen by a filter."""
-    return asked.everything or not _filter(asked).is_empty
+    return args.everything or not _filter(args).is_empty
 
 
-def _filter(asked: argparse.Namespace) -> Selection:
+def _filter(args: argparse.Namespace) -> Selection:
     return Selection(
-        statuses=[Status(status) for status in asked.by_status],
-        name=asked.by_name,
-        language=asked.by_language,
-        labels=dict(asked.by_label),
-        created_after=asked.since,
-        created_before=asked.until,
-        with_children=asked.children,
-        everything=asked.everything,
-        namespaces=[asked.namespace] if names_namespace(asked) else [],
-        within=meant_namespaces(asked),
+        statuses=[Status(status) for status in args.by_status],
+        name=args.by_name,
+        language=args.by_language,
+        labels=dict(args.by_label),
+        created_after=args.since,
+        created_before=args.until,
+        with_children=args.children,
+        everything=args.everything,
+        namespaces=[args.namespace] if names_namespace(args) else [],
+        within=meant_namespaces(args),
     )
 
 
-def _selection(asked: argparse.Namespace) -> Selection | None:
+def _selection(args: argparse.Namespace) -> Selection | None:
     """The filter; None if runs are named."""
-    if asked.runs and is_filtered(asked):
+    if args.runs and is_filtered(args):
         raise BadUsage("name runs, or choose them by a filter: not both")
-    if not asked.runs and not is_filtered(asked) and not names_namespace(asked):
+    if not args.runs and not is_filtered(args) and not names_namespace(args):
         raise BadUsage(
             f"which runs? Name them, or choose them by --label, --status, --name, --namespace, --language, --since or"
             " --until;"
-            f" `perdure {asked.verb} --all` means all"
+            f" `perdure {args.verb} --all` means all"
         )
-    return None if asked.runs else _filter(asked)
+    return None if args.runs else _filter(args)
 
 
 _DONE = {
@@ -119,15 +119,13 @@ _DONE = {
 }
 
 
-async def _is_agreed(
-    asked: argparse.Namespace, talk: Console, access: Access, selection: Selection, verb: Verb
-) -> bool:
+async def _is_agreed(args: argparse.Namespace, talk: Console, access: Access, selection: Selection, verb: Verb) -> bool:
     """Whether whoever asks has seen how many runs there are. False only if there are none."""
     counted = await access.plan(selection, verb)
     runs = _number(counted)
-    if asked.yes or not counted.count:
+    if args.yes or not counted.count:
         return bool(counted.count)
-    if asked.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if args.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         hint = "Add --yes to go on without being asked, or --dry-run to list them."
         raise BadUsage(f"{runs} would be {_DONE[verb]}; nothing was changed", hint=hint)
     talk.always(f"{verb.value} {runs}, of which {counted.ids[0]} is the latest? [y/N]")
@@ -148,11 +146,11 @@ async def _answer_of_user() -> str:
 
 
 async def _tell(
-    asked: argparse.Namespace, talk: Console, access: Access, answer: BatchAnswer, verb: Verb, done: str
+    args: argparse.Namespace, talk: Console, access: Access, answer: BatchAnswer, verb: Verb, done: str
 ) -> Exit:
-    if asked.json:
+    if args.json:
         give_json(answer.plain())
-    elif asked.dry_run and answer.ids:
+    elif args.dry_run and answer.ids:
         give_text("\n".join(answer.ids))
     for failure in answer.failed:
         message = str(failure.error)
@@ -170,7 +168,7 @@ async def _tell(
         if ownerless and not is_any_served:
             named = ownerless if len(ownerless) <= RUNS_NAMED else ()
             them = "it" if len(named) == 1 else "them"
-            talk.say(f"Resume {them} with: {resume_command(asked, *named)}")
+            talk.say(f"Resume {them} with: {resume_command(args, *named)}")
     codes = {exit_of_error(failure.error) for failure in answer.failed}
     return next((code for code in WORST_FIRST if code in codes), Exit.ENGINE_ERROR if codes else Exit.OK)
 

@@ -67,15 +67,15 @@ def _perform(words: Sequence[str]) -> int:
     try:
         _check_text(words)
         words = _translate_aliases(_behind_verb(words))
-        asked = _parser(words).parse_args(words)
-        if asked.verb is None:
+        args = _parser(words).parse_args(words)
+        if args.verb is None:
             _parser(()).print_help(sys.stderr)
             return Exit.USAGE
-        talk, as_json = _console(asked), asked.json
+        talk, as_json = _console(args), args.json
         from perdure.cli.server_choice import chosen_server
 
-        asked.choice = chosen_server(asked)
-        return _answered(int(asked.perform(asked, talk)), as_json)
+        args.choice = chosen_server(args)
+        return _answered(int(args.perform(args, talk)), as_json)
     except BrokenPipeError:
         raise
     except KeyboardInterrupt:
@@ -86,12 +86,12 @@ def _perform(words: Sequence[str]) -> int:
         return complain(error, talk, as_json=as_json)
 
 
-def _console(asked: argparse.Namespace) -> Console:
-    if getattr(asked, "log_format", "text") == "text":
-        return Console(sys.stderr, is_quiet=asked.quiet)
+def _console(args: argparse.Namespace) -> Console:
+    if getattr(args, "log_format", "text") == "text":
+        return Console(sys.stderr, is_quiet=args.quiet)
     from perdure.cli.log_output import JsonConsole
 
-    return JsonConsole(sys.stderr, is_quiet=asked.quiet)
+    return JsonConsole(sys.stderr, is_quiet=args.quiet)
 
 
 def _behind_verb(words: Sequence[str]) -> Sequence[str]:
@@ -211,8 +211,8 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         message += self._near_options(message)
-        asked = [verb.prog for verb in self._verbs() if verb.get_default("perform") is not None]
-        hint = f"See `{asked[0] if asked else self.prog} --help`."
+        verbs = [verb.prog for verb in self._verbs() if verb.get_default("perform") is not None]
+        hint = f"See `{verbs[0] if verbs else self.prog} --help`."
         if _Parser.as_json:
             import json
 

@@ -7,22 +7,22 @@ import shlex
 from perdure.wiring import DEFAULT_STORE, url_to_type
 
 
-def resume_command(asked: argparse.Namespace, *runs: str) -> str:
-    words = ["perdure", "resume", *runs, *_store(asked)]
-    for source in getattr(asked, "load", ()):
+def resume_command(args: argparse.Namespace, *runs: str) -> str:
+    words = ["perdure", "resume", *runs, *_store(args)]
+    for source in getattr(args, "load", ()):
         words += ["--load", source]
     return shlex.join(words)
 
 
-def with_store(asked: argparse.Namespace, command: str) -> str:
+def with_store(args: argparse.Namespace, command: str) -> str:
     """A command that a view suggests, for the store that was asked about."""
-    options = shlex.join(_store(asked))
+    options = shlex.join(_store(args))
     return f"{command} {options}" if options else command
 
 
-def _store(asked: argparse.Namespace) -> list[str]:
+def _store(args: argparse.Namespace) -> list[str]:
     """Never a token: what is printed is copied, logged and shown to others."""
-    if asked.choice is not None:
-        return ["--server", asked.choice.url] if asked.choice.origin == "--server" else []
-    is_default = asked.db == (os.environ.get("PERDURE_DB") or DEFAULT_STORE)
-    return [] if is_default else ["--db", url_to_type(asked.db)]
+    if args.choice is not None:
+        return ["--server", args.choice.url] if args.choice.origin == "--server" else []
+    is_default = args.db == (os.environ.get("PERDURE_DB") or DEFAULT_STORE)
+    return [] if is_default else ["--db", url_to_type(args.db)]

@@ -21,7 +21,7 @@ OUTPUT_CAPTURE = "perdure.workers.output_capture"  # this process is ours: what 
 
 
 def open_engine(
-    asked: argparse.Namespace,
+    args: argparse.Namespace,
     talk: Console,
     *,
     must_exist: bool = False,
@@ -33,50 +33,50 @@ def open_engine(
 
     Where nothing is to be followed it begins no task: its process is about to end.
     """
-    refuse_server(asked)
-    log_to(talk, asked.verbose)
-    load_sources(asked.load)
-    if hands_out_tasks := not getattr(asked, "detach", False):
+    refuse_server(args)
+    log_to(talk, args.verbose)
+    load_sources(args.load)
+    if hands_out_tasks := not getattr(args, "detach", False):
         import_module(OUTPUT_CAPTURE).install_capture(lambda path, line: talk.say(f"  {spell_step(path)}: {line}"))
     clock = SystemClock()
-    store = open_store(asked.db, clock, must_exist=must_exist, lease=lease, timeout=timeout)
+    store = open_store(args.db, clock, must_exist=must_exist, lease=lease, timeout=timeout)
     hands = None if hands_out_tasks else NullExecutor()
     return Engine(store, clock=clock, hands=hands, settings=settings, recover=False)
 
 
-def open_access(asked: argparse.Namespace, talk: Console) -> "AbstractAsyncContextManager[Access]":
+def open_access(args: argparse.Namespace, talk: Console) -> "AbstractAsyncContextManager[Access]":
     """Runs of a store, or of the server that the command is for."""
-    if asked.choice is None:
-        return StoreAccess(open_observer(asked, talk))
-    log_to(talk, asked.verbose)
-    return server_access(asked, talk.say)
+    if args.choice is None:
+        return StoreAccess(open_observer(args, talk))
+    log_to(talk, args.verbose)
+    return server_access(args, talk.say)
 
 
-def open_observer(asked: argparse.Namespace, talk: Console) -> Observer:
-    refuse_server(asked)
-    log_to(talk, asked.verbose)
-    return Observer(asked.db)
+def open_observer(args: argparse.Namespace, talk: Console) -> Observer:
+    refuse_server(args)
+    log_to(talk, args.verbose)
+    return Observer(args.db)
 
 
-def open_client(asked: argparse.Namespace, talk: Console, *, must_exist: bool = False) -> Client:
+def open_client(args: argparse.Namespace, talk: Console, *, must_exist: bool = False) -> Client:
     """The store without an engine: for the catalog, which may be written before anything has ever been run."""
-    refuse_server(asked)
-    log_to(talk, asked.verbose)
+    refuse_server(args)
+    log_to(talk, args.verbose)
     clock = SystemClock()
-    return Client(open_store(asked.db, clock, must_exist=must_exist), languages(), clock, None)
+    return Client(open_store(args.db, clock, must_exist=must_exist), languages(), clock, None)
 
 
 @asynccontextmanager
-async def store_if_any(asked: argparse.Namespace, talk: Console) -> AsyncIterator[Callable[[], Client | None]]:
+async def store_if_any(args: argparse.Namespace, talk: Console) -> AsyncIterator[Callable[[], Client | None]]:
     """The store, opened when it is first asked for; None where there is none. A look creates nothing."""
     opened: list[Client | None] = []
 
     def look() -> Client | None:
-        if asked.choice is not None:  # a server has the catalog, and checks what is sent to it
+        if args.choice is not None:  # a server has the catalog, and checks what is sent to it
             return None
         if not opened:
             try:
-                opened.append(open_client(asked, talk, must_exist=True))
+                opened.append(open_client(args, talk, must_exist=True))
             except StoreMissing:
                 opened.append(None)
         return opened[0]

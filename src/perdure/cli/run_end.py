@@ -19,12 +19,12 @@ from perdure.views.runs.run_screen import ENDING, LEFT_BEHIND, EndingQuery
 CHILDREN_NAMED = 3
 
 
-async def tell_end(access: Access, run: RunId, end: End, asked: argparse.Namespace, talk: Console) -> Exit:
+async def tell_end(access: Access, run: RunId, end: End, args: argparse.Namespace, talk: Console) -> Exit:
     """Say how a run ended, or why it is not followed any further."""
     paint = talk.paint
     match end:
         case Ended():
-            return await _tell_ended(access, run, asked, talk)
+            return await _tell_ended(access, run, args, talk)
         case Idle(status):
             now = SystemClock().now()
             waits = "; ".join(wait.text(now) for wait in status.awaited) or "something from outside"
@@ -38,7 +38,7 @@ async def tell_end(access: Access, run: RunId, end: End, asked: argparse.Namespa
             return Exit.WAIT_TIMED_OUT
 
 
-async def _tell_ended(access: Access, run: RunId, asked: argparse.Namespace, talk: Console) -> Exit:
+async def _tell_ended(access: Access, run: RunId, args: argparse.Namespace, talk: Console) -> Exit:
     paint = talk.paint
     ending = await access.ask(ENDING, EndingQuery(), run)
     status, summary = ending.run_status.status, ended_text(ending.run_status)
@@ -46,24 +46,24 @@ async def _tell_ended(access: Access, run: RunId, asked: argparse.Namespace, tal
         talk.say(f"{paint('✓', 'green')} run {run} succeeded {paint(summary, 'dim')}")
     elif status is Status.PARTIAL:
         talk.say(f"{paint('✓', 'yellow')} run {run} is partial: not all of it went well {paint(summary, 'dim')}")
-        _tell_where_to_look(run, asked, talk)
+        _tell_where_to_look(run, args, talk)
     else:
         mark = paint("✗", "red")
         if ending.cause is not None:
             talk.say(f"{mark} {from_here(ending.cause)}")
         reason = f": {ending.reason}" if ending.reason else ""
         talk.always(indented(f"{mark} run {run} {status_words(status)}{reason} {paint(f'({summary})', 'dim')}"))
-        _tell_where_to_look(run, asked, talk)
+        _tell_where_to_look(run, args, talk)
     return exit_of_status(ending.exit_status)
 
 
-def _tell_where_to_look(run: RunId, asked: argparse.Namespace, talk: Console) -> None:
-    talk.say(f"{talk.paint('hint:', 'dim')} {with_store(asked, f'perdure show {run}')} (or logs, history, timeline)")
+def _tell_where_to_look(run: RunId, args: argparse.Namespace, talk: Console) -> None:
+    talk.say(f"{talk.paint('hint:', 'dim')} {with_store(args, f'perdure show {run}')} (or logs, history, timeline)")
 
 
-async def give_result(access: Access, run: RunId, end: End, asked: argparse.Namespace) -> None:
+async def give_result(access: Access, run: RunId, end: End, args: argparse.Namespace) -> None:
     """The run's picture as JSON, or the value it returned."""
-    if asked.json:
+    if args.json:
         give_json(await access.show(run))
     elif isinstance(end, Ended) and end.status.has_result:
         ending = await access.ask(ENDING, EndingQuery(value=True), run)
@@ -71,7 +71,7 @@ async def give_result(access: Access, run: RunId, end: End, asked: argparse.Name
             give_value(ending.value.encode())
 
 
-async def tell_left_behind(access: Access, run: RunId, asked: argparse.Namespace, talk: Console) -> None:
+async def tell_left_behind(access: Access, run: RunId, args: argparse.Namespace, talk: Console) -> None:
     """A run may end before children that it does not wait for; they are durable, but nobody drives them now."""
     left = await access.ask(LEFT_BEHIND, NoParameters(), run)
     count = len({*left.open, *left.unstarted})
@@ -80,6 +80,6 @@ async def tell_left_behind(access: Access, run: RunId, asked: argparse.Namespace
         goes_on = (
             "a server will resume them"
             if await access.is_served()
-            else f"resume them with: {resume_command(asked, *named)}"
+            else f"resume them with: {resume_command(args, *named)}"
         )
         talk.say(f"{count} of its children are not awaited and still open; {goes_on}")

@@ -100,15 +100,15 @@ def write_contexts(contexts: Contexts) -> None:
         raise
 
 
-def chosen_server(asked: argparse.Namespace) -> ServerChoice | None:
+def chosen_server(args: argparse.Namespace) -> ServerChoice | None:
     """None: the command is for a store. A flag counts before the environment, and that before a context."""
-    if asked.verb in STORE_VERBS:
+    if args.verb in STORE_VERBS:
         return None
-    if asked.server:
-        if asked.names_store:
+    if args.server:
+        if args.names_store:
             raise BadUsage("name a store with --db or a server with --server, not both")
-        return ServerChoice(check_url(asked.server), "--server")
-    if asked.names_store:
+        return ServerChoice(check_url(args.server), "--server")
+    if args.names_store:
         return None
     if url := os.environ.get("PERDURE_SERVER"):
         return ServerChoice(check_url(url), "PERDURE_SERVER")
@@ -118,8 +118,8 @@ def chosen_server(asked: argparse.Namespace) -> ServerChoice | None:
     if not contexts.current:
         return None
     context = contexts.contexts[contexts.current]
-    if context.namespace and getattr(asked, "namespace", "") is None:
-        asked.namespace = context.namespace
+    if context.namespace and getattr(args, "namespace", "") is None:
+        args.namespace = context.namespace
     return ServerChoice(check_url(context.server), f"context {contexts.current}", context)
 
 
@@ -136,10 +136,10 @@ def check_url(url: str) -> str:
     return url.rstrip("/")
 
 
-def token_of(asked: argparse.Namespace, choice: ServerChoice) -> str | None:
+def token_of(args: argparse.Namespace, choice: ServerChoice) -> str | None:
     """By flag, environment or context; a context's token goes to the context's own server only."""
     context = choice.context or context_of(choice.url)
-    for text in (asked.access_token, os.environ.get("PERDURE_TOKEN")):
+    for text in (args.access_token, os.environ.get("PERDURE_TOKEN")):
         if text:
             return read_token(text)
     if context is None:
@@ -168,27 +168,27 @@ def read_token(text: str) -> str:
     return token
 
 
-def refuse_server(asked: argparse.Namespace) -> None:
+def refuse_server(args: argparse.Namespace) -> None:
     """For what works on a store only."""
-    choice = asked.choice
+    choice = args.choice
     if choice is None:
         return
     hint = "Name the store with --db, on a machine that reaches it."
-    if asked.verb == "resume":
+    if args.verb == "resume":
         hint = "A server resumes runs by itself; `perdure wait RUN` waits for one."
     raise BadUsage(
-        f"`perdure {asked.verb}` works on a store, not through a server ({choice.origin}: {choice.url})", hint=hint
+        f"`perdure {args.verb}` works on a store, not through a server ({choice.origin}: {choice.url})", hint=hint
     )
 
 
-def server_access(asked: argparse.Namespace, say: Callable[[str], None]) -> "ServerAccess":
+def server_access(args: argparse.Namespace, say: Callable[[str], None]) -> "ServerAccess":
     """Imported here: nobody pays for HTTP who asks a store."""
     from perdure.server.api_client.server_access import ServerAccess
 
-    choice: ServerChoice = asked.choice
+    choice: ServerChoice = args.choice
     context = choice.context or context_of(choice.url)
     ca = os.environ.get("PERDURE_CA") or (context.ca if context else "") or None
-    token = token_of(asked, choice)
+    token = token_of(args, choice)
     parts = urlsplit(choice.url)
     if token and parts.scheme == "http" and parts.hostname not in PLAIN_HOSTS:
         say(f"{choice.url}: the access token goes over the network in clear; `perdure serve --tls` offers https")

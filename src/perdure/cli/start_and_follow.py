@@ -43,63 +43,63 @@ def add_waiting(parser: argparse.ArgumentParser) -> None:
     )
 
 
-async def begin_and_follow(asked: argparse.Namespace, talk: Console, begin: Begin, *, must_exist: bool = False) -> Exit:
+async def begin_and_follow(args: argparse.Namespace, talk: Console, begin: Begin, *, must_exist: bool = False) -> Exit:
     progress = progress_for(talk)
     run = goes_on = ""
     try:
-        async with open_engine(asked, talk, must_exist=must_exist) as engine:
+        async with open_engine(args, talk, must_exist=must_exist) as engine:
             access = StoreAccess(engine)
             try:
                 with listening(engine, progress):
                     handle = await begin(engine)
                     run = handle.id
-                    if asked.detach:
-                        return await _leave(access, handle.id, asked, talk)
+                    if args.detach:
+                        return await _leave(access, handle.id, args, talk)
                     row = await engine.find(handle.id)
                     talk.say(f"run {talk.paint(run, 'bold')} ({row.name}, {row.language})")
-                    end = await _follow_for(asked.wait_timeout, engine, handle.id, progress)
+                    end = await _follow_for(args.wait_timeout, engine, handle.id, progress)
                     if isinstance(end, Ended):
                         await follow_below(engine, handle.id, progress)
             except asyncio.CancelledError:
                 goes_on = GOES_ON if run and await is_served_after_us(engine) else ""
                 raise
-            return await _tell(access, handle.id, end, asked, talk)
+            return await _tell(access, handle.id, end, args, talk)
     except asyncio.CancelledError:
         state = f"run {run} is durable" if run else "the start may or may not be recorded (see `perdure ps`)"
-        goes_on = goes_on or f"Resume it with: {resume_command(asked, *filter(None, [run]))}"
+        goes_on = goes_on or f"Resume it with: {resume_command(args, *filter(None, [run]))}"
         talk.always(f"stopped; {state}. {goes_on}")
-        if asked.json and not has_given():
+        if args.json and not has_given():
             give_json(interrupted(f"stopped; {state}", goes_on, run))
         raise
 
 
-async def start_on_server(asked: argparse.Namespace, talk: Console, begin: "BeginOnServer") -> Exit:
+async def start_on_server(args: argparse.Namespace, talk: Console, begin: "BeginOnServer") -> Exit:
     """The same through a server, which executes the run; this process only follows it."""
     progress, run = progress_for(talk), ""
     try:
-        async with server_access(asked, talk.always) as access:
+        async with server_access(args, talk.always) as access:
             run = await begin(access)
-            if asked.detach:
-                return await _leave(access, run, asked, talk)
+            if args.detach:
+                return await _leave(access, run, args, talk)
             row = (await access.ask(LIVE_STATUS, NoParameters(), run)).row
             talk.say(f"run {talk.paint(run, 'bold')} ({row.name}, {row.language})")
-            end = await _within(asked.wait_timeout, follow_on_server(access, run, progress))
-            return await _tell(access, run, end, asked, talk)
+            end = await _within(args.wait_timeout, follow_on_server(access, run, progress))
+            return await _tell(access, run, end, args, talk)
     except asyncio.CancelledError:
         state = f"run {run} goes on at the server" if run else "the start may or may not be recorded (see `perdure ps`)"
-        goes_on = f"Wait for it with: {with_store(asked, f'perdure wait {run}')}" if run else ""
+        goes_on = f"Wait for it with: {with_store(args, f'perdure wait {run}')}" if run else ""
         talk.always(f"stopped; {state}. {goes_on}".rstrip())
-        if asked.json and not has_given():
+        if args.json and not has_given():
             give_json(interrupted(f"stopped; {state}", goes_on, run))
         raise
 
 
-async def _tell(access: Access, run: RunId, end: End | None, asked: argparse.Namespace, talk: Console) -> Exit:
+async def _tell(access: Access, run: RunId, end: End | None, args: argparse.Namespace, talk: Console) -> Exit:
     if end is None:
-        return await _waited_long_enough(access, run, asked, talk)
-    code = await tell_end(access, run, end, asked, talk)
-    await give_result(access, run, end, asked)
-    await tell_left_behind(access, run, asked, talk)
+        return await _waited_long_enough(access, run, args, talk)
+    code = await tell_end(access, run, end, args, talk)
+    await give_result(access, run, end, args)
+    await tell_left_behind(access, run, args, talk)
     return code
 
 
@@ -119,10 +119,10 @@ async def _within(timeout: Instant | None, work: Awaitable[T]) -> T | None:
         raise
 
 
-async def _leave(access: Access, run: RunId, asked: argparse.Namespace, talk: Console) -> Exit:
-    command = resume_command(asked, run)
+async def _leave(access: Access, run: RunId, args: argparse.Namespace, talk: Console) -> Exit:
+    command = resume_command(args, run)
     status = await access.status(run)
-    if asked.json:
+    if args.json:
         needs_us = not status.is_final and not await access.is_served()
         give_json({"id": run, "status": status, "detached": True, "resume": command if needs_us else None})
     else:
@@ -135,9 +135,9 @@ async def _leave(access: Access, run: RunId, asked: argparse.Namespace, talk: Co
     return Exit.OK
 
 
-async def _waited_long_enough(access: Access, run: RunId, asked: argparse.Namespace, talk: Console) -> Exit:
-    if asked.json:
+async def _waited_long_enough(access: Access, run: RunId, args: argparse.Namespace, talk: Console) -> Exit:
+    if args.json:
         give_json(await access.show(run))
-    talk.always(f"run {run} has not ended within {span(asked.wait_timeout)}; it is durable.")
-    talk.say(GOES_ON if await access.is_served() else f"Resume it with: {resume_command(asked, run)}")
+    talk.always(f"run {run} has not ended within {span(args.wait_timeout)}; it is durable.")
+    talk.say(GOES_ON if await access.is_served() else f"Resume it with: {resume_command(args, run)}")
     return Exit.WAIT_TIMED_OUT

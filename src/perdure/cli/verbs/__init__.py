@@ -1,4 +1,4 @@
-"""The verbs, one module each, imported when used: `configure(parser)`, then `perform(asked, talk)`.
+"""The verbs, one module each, imported when used: `configure(parser)`, then `perform(args, talk)`.
 
 The order is the order of `perdure --help`.
 """

@@ -47,44 +47,44 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_load(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    files = [*asked.files, *asked.paths]
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    files = [*args.files, *args.paths]
     if not files:
         raise BadUsage("name files or folders to apply: `perdure apply PATH…` or `-f PATH`")
-    load_sources(asked.load)
-    labels = tuple(asked.label)
+    load_sources(args.load)
+    labels = tuple(args.label)
     texts = [AppliedDocument(document.file, document.text, labels) for document in read_applied(files)]
-    return complete(_apply(asked, talk, texts))
+    return complete(_apply(args, talk, texts))
 
 
-async def _apply(asked: argparse.Namespace, talk: Console, texts: Sequence[AppliedDocument]) -> int:
-    if asked.choice is not None:
-        return await _apply_on_server(asked, talk, texts)
+async def _apply(args: argparse.Namespace, talk: Console, texts: Sequence[AppliedDocument]) -> int:
+    if args.choice is not None:
+        return await _apply_on_server(args, talk, texts)
     has_requests = any(kind in document.text for document in texts for kind in ("StoryRun", "StoryTrigger"))
-    asked.detach = True  # what begins here is done by whoever takes it up: nobody waits for it
-    async with open_engine(asked, talk) if has_requests else open_client(asked, talk) as client:
+    args.detach = True  # what begins here is done by whoever takes it up: nobody waits for it
+    async with open_engine(args, talk) if has_requests else open_client(args, talk) as client:
         try:
-            declared, _ = await client.catalog.declared(texts, asked.namespace or "")
+            declared, _ = await client.catalog.declared(texts, args.namespace or "")
             names = ", ".join(entry.kind.title(entry.key.name) for entry in declared[:10])
-            acting = await audited(client, "apply_resources", names, namespace=asked.namespace or "")
-            changes, findings = await acting.apply(texts, asked.namespace or "")
+            acting = await audited(client, "apply_resources", names, namespace=args.namespace or "")
+            changes, findings = await acting.apply(texts, args.namespace or "")
         except Rejected as rejected:
             _tell(rejected.findings, talk)
             raise NotApplied(rejected.findings) from None
-        goes_on = await who_goes_on(client, resume_command(asked))
-    _give(asked, talk, [change_json(change) for change in changes], findings, goes_on, is_empty=not texts)
+        goes_on = await who_goes_on(client, resume_command(args))
+    _give(args, talk, [change_json(change) for change in changes], findings, goes_on, is_empty=not texts)
     return Exit.OK
 
 
-async def _apply_on_server(asked: argparse.Namespace, talk: Console, texts: Sequence[AppliedDocument]) -> int:
-    async with server_access(asked, talk.say) as server:
+async def _apply_on_server(args: argparse.Namespace, talk: Console, texts: Sequence[AppliedDocument]) -> int:
+    async with server_access(args, talk.say) as server:
         try:
-            done = await server.apply(texts, asked.namespace or "", labels=dict(asked.label))
+            done = await server.apply(texts, args.namespace or "", labels=dict(args.label))
         except InvalidDocument as error:
             findings = _findings(error.facts.get("problems", ()))
             _tell(findings, talk)
             raise NotApplied(findings) from None
-    _give(asked, talk, done["changes"], _findings(done["warnings"]), TAKEN_UP, is_empty=not texts)
+    _give(args, talk, done["changes"], _findings(done["warnings"]), TAKEN_UP, is_empty=not texts)
     return Exit.OK
 
 
@@ -98,7 +98,7 @@ def _findings(problems: Any) -> list[Finding]:
 
 
 def _give(
-    asked: argparse.Namespace,
+    args: argparse.Namespace,
     talk: Console,
     changes: Sequence[dict[str, Any]],
     findings: Sequence[Finding],
@@ -108,7 +108,7 @@ def _give(
 ) -> None:
     _tell(findings, talk)
     kinds = {kind.name: kind for language in languages().values() for kind in language.kinds}
-    if asked.json:
+    if args.json:
         give_json(changes)
     elif changes:
         lines = [indented(f"{kinds[change['kind']].title(change['name'])} {change['result']}") for change in changes]

@@ -38,14 +38,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         a.add_shared_again(action)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    return complete({"verify": _verify, "head": _head, "list": _list}[asked.action](asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    return complete({"verify": _verify, "head": _head, "list": _list}[args.action](args, talk))
 
 
-async def _verify(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_access(asked, talk) as access:
-        report = await access.ask(AUDIT_REPORT, AuditHeadQuery(head=asked.head))
-    if asked.json:
+async def _verify(args: argparse.Namespace, talk: Console) -> int:
+    async with open_access(args, talk) as access:
+        report = await access.ask(AUDIT_REPORT, AuditHeadQuery(head=args.head))
+    if args.json:
         give_json(msgspec.to_builtins(report))
     for problem in report.problems:
         talk.always(problem)
@@ -56,26 +56,26 @@ async def _verify(asked: argparse.Namespace, talk: Console) -> int:
     return Exit.FINDINGS if report.problems else Exit.OK
 
 
-async def _head(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_access(asked, talk) as access:
+async def _head(args: argparse.Namespace, talk: Console) -> int:
+    async with open_access(args, talk) as access:
         head = (await access.ask(AUDIT_HEAD, NoParameters())).head
-    if asked.json:
+    if args.json:
         give_json({"head": head})
     else:
         give_text(head)
     return Exit.OK
 
 
-async def _list(asked: argparse.Namespace, talk: Console) -> int:
-    limit = max(1, asked.limit)
-    if asked.choice is not None:
-        async with server_access(asked, talk.say) as server:
+async def _list(args: argparse.Namespace, talk: Console) -> int:
+    limit = max(1, args.limit)
+    if args.choice is not None:
+        async with server_access(args, talk.say) as server:
             shown = await server.first("/api/v1/audit", limit)
     else:
-        async with open_client(asked, talk, must_exist=True) as client:
+        async with open_client(args, talk, must_exist=True) as client:
             rows, _ = await list_audit(client, limit=limit)
         shown = [audit_json(row) for row in rows]
-    if asked.json:
+    if args.json:
         give_json(shown)
     elif shown:
         lines = [

@@ -24,14 +24,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    return complete(_backup(asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    return complete(_backup(args, talk))
 
 
-async def _backup(asked: argparse.Namespace, talk: Console) -> int:
-    target: Path = asked.file
-    async with open_observer(asked, talk) as observer:
-        if target.exists() and not asked.force:
+async def _backup(args: argparse.Namespace, talk: Console) -> int:
+    target: Path = args.file
+    async with open_observer(args, talk) as observer:
+        if target.exists() and not args.force:
             raise FileExistsError(None, "the file exists already; use --force to replace it", str(target))
         if not target.absolute().parent.is_dir():
             raise FileNotFoundError(None, "there is no such folder", str(target.absolute().parent))
@@ -44,7 +44,7 @@ async def _backup(asked: argparse.Namespace, talk: Console) -> int:
         finally:
             partial.unlink(missing_ok=True)
     size = target.stat().st_size
-    if asked.json:
+    if args.json:
         give_json({"file": str(target), "bytes": size})
     talk.say(f"copied to {target} ({size:,} bytes)")
     return Exit.OK

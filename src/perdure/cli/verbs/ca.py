@@ -18,13 +18,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="DIR", help="the data folder of the server, as given to `serve`")
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
+def perform(args: argparse.Namespace, talk: Console) -> int:
     from perdure.server.data_folder import data_folder
     from perdure.server.tls import CA_FILES
 
-    path = data_folder(asked.data, asked.db) / CA_FILES[0]
+    path = data_folder(args.data, args.db) / CA_FILES[0]
     text = path.read_text("ascii")
-    if asked.json:
+    if args.json:
         give_json({"ca": text, "file": str(path)})
     else:
         give_text(text.rstrip("\n"))

@@ -47,44 +47,42 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wait", action="store_true", help="wait until the run has ended")
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    return complete(_cancel(asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    return complete(_cancel(args, talk))
 
 
-async def _cancel(asked: argparse.Namespace, talk: Console) -> int:
+async def _cancel(args: argparse.Namespace, talk: Console) -> int:
     def send(access: Access, run: RunId) -> Awaitable[SendResult]:
-        return access.cancel(run, asked.reason, cascade=asked.cascade)
+        return access.cancel(run, args.reason, cascade=args.cascade)
 
     late = "has ended; there is nothing to stop"
-    members = {"reason": asked.reason, "cascade": asked.cascade}
-    code, steered = await steer_runs(asked, talk, Verb.CANCEL, "asked to stop", send, members=members, late=late)
-    if asked.dry_run:
+    members = {"reason": args.reason, "cascade": args.cascade}
+    code, steered = await steer_runs(args, talk, Verb.CANCEL, "asked to stop", send, members=members, late=late)
+    if args.dry_run:
         return code
-    if len(asked.runs) != 1:
-        return await _wait(asked, talk, steered, code) if asked.wait and steered else code
-    if asked.cascade and asked.choice is None:
-        await _tell_ownerless(asked, talk)
-    return await _wait(asked, talk, asked.runs) if asked.wait else code
+    if len(args.runs) != 1:
+        return await _wait(args, talk, steered, code) if args.wait and steered else code
+    if args.cascade and args.choice is None:
+        await _tell_ownerless(args, talk)
+    return await _wait(args, talk, args.runs) if args.wait else code
 
 
-async def _tell_ownerless(asked: argparse.Namespace, talk: Console) -> None:
+async def _tell_ownerless(args: argparse.Namespace, talk: Console) -> None:
     """Children of a run that has a live owner, or has ended, may have no owner that stops them."""
-    async with open_observer(asked, talk) as observer:
-        row = await observer.find(await observer.resolve(asked.run))
+    async with open_observer(args, talk) as observer:
+        row = await observer.find(await observer.resolve(args.run))
         below = [child for child in await descendants(observer.store, row.id) if not child.status.is_final]
         owners = await Ownership.of(observer, [row, *below])
         ownerless = [child.id for child in below if not owners.is_live(child)]
         if ownerless and (row.status.is_final or owners.is_live(row)) and not await is_served(observer):
-            talk.say(
-                f"{len(ownerless)} of them have no live owner; stop them with: {resume_command(asked, *ownerless)}"
-            )
+            talk.say(f"{len(ownerless)} of them have no live owner; stop them with: {resume_command(args, *ownerless)}")
 
 
-async def _wait(asked: argparse.Namespace, talk: Console, names: Sequence[str], code: Exit = Exit.OK) -> int:
-    async with open_access(asked, talk) as access:
+async def _wait(args: argparse.Namespace, talk: Console, names: Sequence[str], code: Exit = Exit.OK) -> int:
+    async with open_access(args, talk) as access:
         runs = [await access.resolve(name) for name in names]
         for run, end in (await _ends(access, runs, talk)).items():
-            end_code = await tell_end(access, run, end, asked, talk)
+            end_code = await tell_end(access, run, end, args, talk)
             if not isinstance(end, Ended) and code is Exit.OK:
                 code = end_code
         return code

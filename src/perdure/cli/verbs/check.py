@@ -46,28 +46,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    load_sources(() if asked.choice is not None else asked.load)
-    return complete(_check(asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    load_sources(() if args.choice is not None else args.load)
+    return complete(_check(args, talk))
 
 
-async def _check(asked: argparse.Namespace, talk: Console) -> int:
-    applied = read_applied(asked.apply)
-    texts = [read(name) for name in _files(asked.files)]
+async def _check(args: argparse.Namespace, talk: Console) -> int:
+    applied = read_applied(args.apply)
+    texts = [read(name) for name in _files(args.files)]
     together = [*applied, *(AppliedDocument(origin, text.decode(errors="replace")) for origin, text in texts)]
-    if asked.choice is not None:
-        documents = await _checked_by_server(asked, talk, texts, together)
+    if args.choice is not None:
+        documents = await _checked_by_server(args, talk, texts, together)
     else:
-        async with store_if_any(asked, talk) as store:
+        async with store_if_any(args, talk) as store:
             validator = validator_for(languages(), store)
-            namespace = asked.namespace or DEFAULT_NAMESPACE
+            namespace = args.namespace or DEFAULT_NAMESPACE
             checked = [await validate(origin, text, validator, together, namespace=namespace) for origin, text in texts]
             documents = [await with_findings(document) for document in checked]
-    named = set(asked.files)
+    named = set(args.files)
     for document in [document for document in documents if document.is_foreign and document.origin not in named]:
-        talk.say(f"{document.origin}: in no language known here; passed over")
+        talk.say(f"{document.origin}: not in a known language; skipped")
         documents.remove(document)
-    if asked.json:
+    if args.json:
         give_json(
             {
                 "problems": [problem for document in documents for problem in document.plain()],
@@ -81,18 +81,18 @@ async def _check(asked: argparse.Namespace, talk: Console) -> int:
     errors = sum(document.errors + document.certain for document in documents)
     warnings = sum(len(document.problems) + len(document.findings) for document in documents) - errors
     talk.say(f"{_count(len(documents), 'document')} checked: {_count(errors, 'error')}, {_count(warnings, 'warning')}")
-    return Exit.FINDINGS if errors or (warnings and asked.strict) else Exit.OK
+    return Exit.FINDINGS if errors or (warnings and args.strict) else Exit.OK
 
 
 async def _checked_by_server(
-    asked: argparse.Namespace, talk: Console, texts: Sequence[tuple[str, bytes]], together: Sequence[AppliedDocument]
+    args: argparse.Namespace, talk: Console, texts: Sequence[tuple[str, bytes]], together: Sequence[AppliedDocument]
 ) -> list[CheckedDocument]:
     """Beside the catalog, the providers and the policy of the server; code that is loaded here does not count."""
-    if asked.load:
+    if args.load:
         raise BadUsage("--load is for a check without a server", hint="A server checks with the code that it has.")
-    async with server_access(asked, talk.say) as server:
+    async with server_access(args, talk.say) as server:
         return [
-            found_elsewhere(origin, text, await server.check_whole(text, applied=together, namespace=asked.namespace))
+            found_elsewhere(origin, text, await server.check_whole(text, applied=together, namespace=args.namespace))
             for origin, text in texts
         ]
 

@@ -28,10 +28,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=SHELLS, help="the shell that the script is for")
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    script = completion_script(asked.shell)
-    if asked.json:
-        give_json({"shell": asked.shell, "script": script})
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    script = completion_script(args.shell)
+    if args.json:
+        give_json({"shell": args.shell, "script": script})
     else:
         give_text(script.rstrip("\n"))
     return Exit.OK

@@ -49,33 +49,33 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_shared_again(view)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    settings = [(name, _masked(name, value), origin) for name, value, origin in (*_client(asked), *_server(asked))]
-    if asked.json:
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    settings = [(name, _masked(name, value), origin) for name, value, origin in (*_client(args), *_server(args))]
+    if args.json:
         give_json(
             [
-                {"name": name, "value": value, **({"origin": origin} if asked.show_origin else {})}
+                {"name": name, "value": value, **({"origin": origin} if args.show_origin else {})}
                 for name, value, origin in settings
             ]
         )
         return Exit.OK
-    columns = [Column("NAME"), Column("VALUE", may_shrink=True), *([Column("ORIGIN")] if asked.show_origin else [])]
+    columns = [Column("NAME"), Column("VALUE", may_shrink=True), *([Column("ORIGIN")] if args.show_origin else [])]
     rows = [
-        [(name, ""), (_text(value), ""), *([(origin, "dim")] if asked.show_origin else [])]
+        [(name, ""), (_text(value), ""), *([(origin, "dim")] if args.show_origin else [])]
         for name, value, origin in settings
     ]
     give_text("\n".join(table(columns, rows)))
     return Exit.OK
 
 
-def _client(asked: argparse.Namespace) -> Iterator[Setting]:
+def _client(args: argparse.Namespace) -> Iterator[Setting]:
     """What chooses where commands go."""
-    as_of_a_look = argparse.Namespace(**{**vars(asked), "verb": "ps"})
+    as_of_a_look = argparse.Namespace(**{**vars(args), "verb": "ps"})
     choice = chosen_server(as_of_a_look)
     context = None if choice is None else choice.context or context_of(choice.url)
     yield "server", choice and choice.url, choice.origin if choice is not None else DEFAULT
     for origin, text in (
-        ("--access-token", asked.access_token),
+        ("--access-token", args.access_token),
         ("PERDURE_TOKEN", os.environ.get("PERDURE_TOKEN")),
         ("context", context and (context.token or context.token_file)),
     ):
@@ -88,18 +88,18 @@ def _client(asked: argparse.Namespace) -> Iterator[Setting]:
         yield "ca", context.ca, "context"
     else:
         yield from _by_environment("ca", "PERDURE_CA", None)
-    if asked.namespace:
-        yield "namespace", asked.namespace, "--namespace"
+    if args.namespace:
+        yield "namespace", args.namespace, "--namespace"
     elif context is not None and context.namespace and not os.environ.get("PERDURE_NAMESPACE"):
         yield "namespace", context.namespace, "context"
     else:
         yield from _by_environment("namespace", "PERDURE_NAMESPACE", "default")
-    if asked.names_store:
-        yield "db", url_to_type(asked.db), "--db"
+    if args.names_store:
+        yield "db", url_to_type(args.db), "--db"
     else:
-        yield "db", url_to_type(asked.db), "PERDURE_DB" if os.environ.get("PERDURE_DB") else DEFAULT
-    if asked.config:
-        yield "config", asked.config, "--config"
+        yield "db", url_to_type(args.db), "PERDURE_DB" if os.environ.get("PERDURE_DB") else DEFAULT
+    if args.config:
+        yield "config", args.config, "--config"
     else:
         yield from _by_environment("config", "PERDURE_CONFIG", None)
 
@@ -109,9 +109,9 @@ def _by_environment(name: str, variable: str, default: Any) -> Iterator[Setting]
     yield name, text or default, variable if text else DEFAULT
 
 
-def _server(asked: argparse.Namespace) -> Iterator[Setting]:
+def _server(args: argparse.Namespace) -> Iterator[Setting]:
     """What a server would read, member by member."""
-    environment = dict(os.environ) | ({"PERDURE_CONFIG": asked.config} if asked.config else {})
+    environment = dict(os.environ) | ({"PERDURE_CONFIG": args.config} if args.config else {})
     name = environment.get("PERDURE_CONFIG", "").strip()
     try:
         written: dict[str, Any] = tomllib.loads(Path(name).read_text("utf-8")) if name else {}

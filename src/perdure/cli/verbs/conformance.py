@@ -31,10 +31,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_load(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    load_sources(asked.load)
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    load_sources(args.load)
     read_suite, run_suite = conformance()
-    suite = read_suite(asked.folders)
+    suite = read_suite(args.folders)
     for name in suite.out_of_scope:
         talk.say(f"{name}: not in scope, it asks for a profile that is not claimed")
     with TemporaryDirectory(prefix="perdure-conformance-") as folder:
@@ -42,14 +42,14 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
 
         async def run() -> int:
             store = Path(folder) / "runs.db"
-            verdicts.extend(await run_suite(suite.scenarios, store, virtual_time=asked.virtual_time))
+            verdicts.extend(await run_suite(suite.scenarios, store, virtual_time=args.virtual_time))
             return Exit.OK
 
         code = complete(run())
     if code != Exit.OK:
         return code
     failed = [verdict for verdict in verdicts if verdict.differences]
-    if asked.json:
+    if args.json:
         give_json(
             {
                 "passed": len(verdicts) - len(failed),

@@ -58,43 +58,43 @@ def configure(parser: argparse.ArgumentParser) -> None:
         a.add_shared_again(action)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
+def perform(args: argparse.Namespace, talk: Console) -> int:
     contexts = read_contexts()
-    match asked.action:
+    match args.action:
         case "add":
-            _add(asked, contexts)
-            _warn_of_readers(contexts.contexts[asked.name].token_file, talk)
+            _add(args, contexts)
+            _warn_of_readers(contexts.contexts[args.name].token_file, talk)
         case "use":
-            _use(asked, contexts)
+            _use(args, contexts)
         case "remove":
-            _need(contexts, asked.name)
-            del contexts.contexts[asked.name]
-            contexts.current = "" if contexts.current == asked.name else contexts.current
-    if asked.action != "list":
+            _need(contexts, args.name)
+            del contexts.contexts[args.name]
+            contexts.current = "" if contexts.current == args.name else contexts.current
+    if args.action != "list":
         write_contexts(contexts)
-        talk.say(_said(asked, contexts))
-    if asked.json:
+        talk.say(_said(args, contexts))
+    if args.json:
         give_json(plain_json(contexts))
-    elif asked.action == "list":
+    elif args.action == "list":
         _list(contexts, talk)
     return Exit.OK
 
 
-def _add(asked: argparse.Namespace, contexts: Contexts) -> None:
-    if not asked.server:
+def _add(args: argparse.Namespace, contexts: Contexts) -> None:
+    if not args.server:
         raise BadUsage("a context needs the address of a server", hint="perdure context add NAME --server URL")
-    if not asked.name or asked.name.startswith("-") or not asked.name.isprintable():
-        raise BadUsage(f"{asked.name!r} is not a name for a context", hint="")
-    if asked.access_token and asked.access_token_file:
+    if not args.name or args.name.startswith("-") or not args.name.isprintable():
+        raise BadUsage(f"{args.name!r} is not a name for a context", hint="")
+    if args.access_token and args.access_token_file:
         raise BadUsage("keep the token, or name its file: not both")
-    contexts.contexts[asked.name] = Context(
-        check_url(asked.server),
-        read_token(asked.access_token) if asked.access_token else "",
-        str(Path(asked.access_token_file).expanduser().resolve()) if asked.access_token_file else "",
-        str(Path(asked.ca).expanduser().resolve()) if asked.ca else "",
-        asked.namespace or "",
+    contexts.contexts[args.name] = Context(
+        check_url(args.server),
+        read_token(args.access_token) if args.access_token else "",
+        str(Path(args.access_token_file).expanduser().resolve()) if args.access_token_file else "",
+        str(Path(args.ca).expanduser().resolve()) if args.ca else "",
+        args.namespace or "",
     )
-    contexts.current = contexts.current or asked.name
+    contexts.current = contexts.current or args.name
 
 
 def _warn_of_readers(file: str, talk: Console) -> None:
@@ -104,12 +104,12 @@ def _warn_of_readers(file: str, talk: Console) -> None:
             talk.say(f"warning: others can read the token in {file}; keep it to yourself: chmod 600 {file}")
 
 
-def _use(asked: argparse.Namespace, contexts: Contexts) -> None:
-    if bool(asked.name) == asked.none:
+def _use(args: argparse.Namespace, contexts: Contexts) -> None:
+    if bool(args.name) == args.none:
         raise BadUsage("name a context, or --none", hint="perdure context list")
-    if asked.name:
-        _need(contexts, asked.name)
-    contexts.current = asked.name or ""
+    if args.name:
+        _need(contexts, args.name)
+    contexts.current = args.name or ""
 
 
 def _need(contexts: Contexts, name: str) -> None:
@@ -120,7 +120,7 @@ def _need(contexts: Contexts, name: str) -> None:
         )
 
 
-def _said(asked: argparse.Namespace, contexts: Contexts) -> str:
+def _said(args: argparse.Namespace, contexts: Contexts) -> str:
     if not contexts.current:
         return "no context is in use: verbs work on a store"
     return f"in use: {contexts.current} ({contexts.contexts[contexts.current].server})"

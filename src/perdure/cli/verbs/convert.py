@@ -38,34 +38,34 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    load_sources(asked.load)
-    return complete(_convert(asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    load_sources(args.load)
+    return complete(_convert(args, talk))
 
 
-async def _convert(asked: argparse.Namespace, talk: Console) -> int:
-    if asked.output and os.path.lexists(asked.output):
-        raise BadUsage(f"{asked.output} exists already; name a new file, or remove it first")
+async def _convert(args: argparse.Namespace, talk: Console) -> int:
+    if args.output and os.path.lexists(args.output):
+        raise BadUsage(f"{args.output} exists already; name a new file, or remove it first")
     known = languages()
-    origin, text = read(asked.file)
+    origin, text = read(args.file)
     language = next((language for language in known.values() if language.recognizes(text)), None)
     converted = ConvertedDocument() if language is None else language.convert(text)
     result = text.decode(errors="replace") if converted.text is None else converted.text
-    applied = read_applied(asked.apply)
+    applied = read_applied(args.apply)
     checked = await validate(
-        asked.output or origin,
+        args.output or origin,
         result.encode(),
         validator_for(known, lambda: None),
         applied,
         namespace=DEFAULT_NAMESPACE,
     )
     errors = [problem for problem in checked.problems if problem.severity is Severity.ERROR]
-    if asked.output:
-        _write_new(Path(asked.output), result)
-    if asked.json:
+    if args.output:
+        _write_new(Path(args.output), result)
+    if args.json:
         give_json(_report_json(result, converted, checked))
     else:
-        if not asked.output:
+        if not args.output:
             give_text(result.rstrip("\n"))
         _tell(talk, origin, converted, checked, len(errors))
     return Exit.FINDINGS if errors else Exit.OK

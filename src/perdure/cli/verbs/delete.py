@@ -49,75 +49,75 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ignore-not-found", action="store_true", help="do not fail if a resource does not exist")
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    if asked.what and asked.what[0].lower().partition("/")[0] in RUN_WORDS:
-        return complete(_delete_runs(asked, talk))
-    if is_filtered(asked) or asked.dry_run:
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    if args.what and args.what[0].lower().partition("/")[0] in RUN_WORDS:
+        return complete(_delete_runs(args, talk))
+    if is_filtered(args) or args.dry_run:
         raise BadUsage("a filter chooses runs: perdure delete run --status failed")
-    if bool(asked.what) == bool(asked.files):
+    if bool(args.what) == bool(args.files):
         raise BadUsage("name resources, or files that declare them with -f")
-    return complete(_delete(asked, talk))
+    return complete(_delete(args, talk))
 
 
-async def _delete_runs(asked: argparse.Namespace, talk: Console) -> int:
-    if asked.files:
+async def _delete_runs(args: argparse.Namespace, talk: Console) -> int:
+    if args.files:
         raise BadUsage("runs are named, or chosen by a filter; -f is for resources")
-    first, *rest = asked.what
+    first, *rest = args.what
     kind, _, run = first.partition("/")
-    asked.runs = [*([run] if run else []), *(name.removeprefix(f"{kind}/") for name in rest)]
-    code, _ = await steer_runs(asked, talk, Verb.DELETE, "deleted", lambda access, run: access.delete(run), members={})
+    args.runs = [*([run] if run else []), *(name.removeprefix(f"{kind}/") for name in rest)]
+    code, _ = await steer_runs(args, talk, Verb.DELETE, "deleted", lambda access, run: access.delete(run), members={})
     return code
 
 
-async def _delete(asked: argparse.Namespace, talk: Console) -> int:
-    if asked.choice is not None:
-        return await _delete_on_server(asked, talk)
-    async with open_client(asked, talk, must_exist=True) as client:
-        kinds = dict(_keys(client.catalog, asked))
+async def _delete(args: argparse.Namespace, talk: Console) -> int:
+    if args.choice is not None:
+        return await _delete_on_server(args, talk)
+    async with open_client(args, talk, must_exist=True) as client:
+        kinds = dict(_keys(client.catalog, args))
         names = ", ".join(kind.title(key.name) for key, kind in list(kinds.items())[:10])
-        acting = await audited(client, "delete_one_resource", names, namespace=asked.namespace or "")
-        deleted = await delete_resources(acting, kinds, ignore_missing=asked.ignore_not_found)
+        acting = await audited(client, "delete_one_resource", names, namespace=args.namespace or "")
+        deleted = await delete_resources(acting, kinds, ignore_missing=args.ignore_not_found)
         for run in deleted.waiting:
             talk.say(f"run {run} is removed as soon as its sub-runs have stopped and what was said to them is decided")
-        _give(asked, kinds, deleted.keys)
+        _give(args, kinds, deleted.keys)
         return Exit.OK
 
 
-async def _delete_on_server(asked: argparse.Namespace, talk: Console) -> int:
+async def _delete_on_server(args: argparse.Namespace, talk: Console) -> int:
     """All of them must be there before the first one is deleted."""
     dialects = languages()
     nowhere: Any = None  # what is deleted is looked up by the server
-    kinds = dict(_keys(Catalog(nowhere, dialects, DocumentValidator(dialects), nowhere), asked))
+    kinds = dict(_keys(Catalog(nowhere, dialects, DocumentValidator(dialects), nowhere), args))
     keys = []
-    async with server_access(asked, talk.say) as server:
+    async with server_access(args, talk.say) as server:
         for key, kind in kinds.items():
             try:
                 await server.resource(kind.name, key.name, key.namespace or NO_NAMESPACE)
                 keys.append(key)
             except ResourceNotFound:
-                if not asked.ignore_not_found:
+                if not args.ignore_not_found:
                     raise
         for key in keys:
             await server.delete_resource(kinds[key].name, key.name, key.namespace or NO_NAMESPACE)
-    _give(asked, kinds, keys)
+    _give(args, kinds, keys)
     return Exit.OK
 
 
-def _give(asked: argparse.Namespace, kinds: dict[ResourceKey, ResourceKind], keys: Sequence[ResourceKey]) -> None:
-    if asked.json:
+def _give(args: argparse.Namespace, kinds: dict[ResourceKey, ResourceKind], keys: Sequence[ResourceKey]) -> None:
+    if args.json:
         give_json([{"kind": key.kind, "namespace": key.namespace or None, "name": key.name} for key in keys])
     elif keys:
         give_text("\n".join(indented(f"{kinds[key].title(key.name)} deleted") for key in keys))
 
 
-def _keys(catalog: Catalog, asked: argparse.Namespace) -> list[tuple[ResourceKey, ResourceKind]]:
-    if asked.files:
-        entries, _ = catalog.entries(read_applied(asked.files), asked.namespace or "")
+def _keys(catalog: Catalog, args: argparse.Namespace) -> list[tuple[ResourceKey, ResourceKind]]:
+    if args.files:
+        entries, _ = catalog.entries(read_applied(args.files), args.namespace or "")
         return [(entry.key, entry.kind) for entry in entries]
-    names = full_resource_names(catalog, asked.what)
+    names = full_resource_names(catalog, args.what)
     for name in names:
         if name.kind.of_runs and not name.kind.is_request:
             raise BadUsage(
                 f"a {name.kind.name} is a run; stop it with `perdure cancel`, remove it with `perdure prune`"
             )
-    return [(key_of(name.kind, name.name or "", asked.namespace or ""), name.kind) for name in names]
+    return [(key_of(name.kind, name.name or "", args.namespace or ""), name.kind) for name in names]

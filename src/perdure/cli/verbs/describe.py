@@ -37,15 +37,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_namespace(parser, "namespace of the resources (default: default)")
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    return complete(_describe(asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    return complete(_describe(args, talk))
 
 
-async def _describe(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_access(asked, talk) as access:
-        described = await access.ask(DESCRIPTION, DescriptionQuery(what=asked.what, namespace=asked.namespace))
+async def _describe(args: argparse.Namespace, talk: Console) -> int:
+    async with open_access(args, talk) as access:
+        described = await access.ask(DESCRIPTION, DescriptionQuery(what=args.what, namespace=args.namespace))
     details = [details_json(item) for item in described.items]
-    if asked.json:
+    if args.json:
         give_json(details[0] if len(details) == 1 else details)
     else:
         give_text("\n\n".join("\n".join(map(indented, _lines(resource, described.now))) for resource in details))

@@ -38,19 +38,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    if len(asked.at) > 2 or (asked.other is not None and asked.at):
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    if len(args.at) > 2 or (args.other is not None and args.at):
         raise BadUsage("--at names one or two moments of a single run")
-    return complete(_compare(asked, talk))
+    return complete(_compare(args, talk))
 
 
-async def _compare(asked: argparse.Namespace, talk: Console) -> int:
-    before, after = [*asked.at, None, None][:2]
-    async with open_access(asked, talk) as access:
-        other = None if asked.other is None else await access.resolve(asked.other)
+async def _compare(args: argparse.Namespace, talk: Console) -> int:
+    before, after = [*args.at, None, None][:2]
+    async with open_access(args, talk) as access:
+        other = None if args.other is None else await access.resolve(args.other)
         query = DifferenceQuery(other=other, before=before, after=after)
-        facts = await access.ask(DIFFERENCES, query, await access.resolve(asked.run))
-    if asked.json:
+        facts = await access.ask(DIFFERENCES, query, await access.resolve(args.run))
+    if args.json:
         give_json(facts)
     else:
         give_text("\n".join(_moments(facts) if other is None else _runs(facts)))

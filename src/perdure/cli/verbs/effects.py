@@ -40,15 +40,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_run(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    return complete(_list(asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    return complete(_list(args, talk))
 
 
-async def _list(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_access(asked, talk) as access:
-        run = await access.resolve(asked.run)
+async def _list(args: argparse.Namespace, talk: Console) -> int:
+    async with open_access(args, talk) as access:
+        run = await access.resolve(args.run)
         run_effects = await access.effects(run)
-        if asked.json:
+        if args.json:
             give_json(run_effects)
             return Exit.OK
         if not run_effects:

@@ -29,13 +29,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--at", metavar="MOMENT", help=f"as it was after {HELP}")
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    return complete(_evaluate(asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    return complete(_evaluate(args, talk))
 
 
-async def _evaluate(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_access(asked, talk) as access:
-        run = await access.resolve(asked.run)
-        answer = await access.evaluate(run, asked.step, asked.expression, asked.at)
-    give_json(answer if asked.json else answer["value"])
+async def _evaluate(args: argparse.Namespace, talk: Console) -> int:
+    async with open_access(args, talk) as access:
+        run = await access.resolve(args.run)
+        answer = await access.evaluate(run, args.step, args.expression, args.at)
+    give_json(answer if args.json else answer["value"])
     return Exit.OK

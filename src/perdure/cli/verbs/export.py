@@ -36,25 +36,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--file", metavar="FILE", type=Path, help="the file to write (default: standard output)")
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    if asked.json and asked.file is None:
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    if args.json and args.file is None:
         raise BadUsage("--json needs --file: the capsule itself is what is printed without it")
-    return complete(_export(asked, talk))
+    return complete(_export(args, talk))
 
 
-async def _export(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_access(asked, talk) as access:
-        run = await access.resolve(asked.run)
+async def _export(args: argparse.Namespace, talk: Console) -> int:
+    async with open_access(args, talk) as access:
+        run = await access.resolve(args.run)
         if isinstance(access, StoreAccess):
             lines = write_capsule(access.client, run, perdure.__version__)
         else:
             lines = _answered(await access.ask(CAPSULE, NoParameters(), run))
-        if asked.file is None:
+        if args.file is None:
             digest = await _print(lines)
         else:
-            digest = await _write(lines, asked.file)
-    if asked.json:
-        give_json({"run": run, "file": str(asked.file), "digest": digest})
+            digest = await _write(lines, args.file)
+    if args.json:
+        give_json({"run": run, "file": str(args.file), "digest": digest})
     talk.say(f"exported run {run}; the digest of the capsule is {digest}")
     return Exit.OK
 

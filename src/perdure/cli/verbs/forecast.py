@@ -44,26 +44,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--language", metavar="L", help="only runs of this language, if NAME is that of several")
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    return complete(_forecast(asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    return complete(_forecast(args, talk))
 
 
-async def _forecast(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_access(asked, talk) as access:
-        facts = await _ask(access, asked)
-    if asked.json:
+async def _forecast(args: argparse.Namespace, talk: Console) -> int:
+    async with open_access(args, talk) as access:
+        facts = await _ask(access, args)
+    if args.json:
         give_json(facts)
         return Exit.OK
     give_text("\n".join(_lines(facts)))
     return Exit.OK
 
 
-async def _ask(access: Access, asked: argparse.Namespace) -> dict[str, Any]:
+async def _ask(access: Access, args: argparse.Namespace) -> dict[str, Any]:
     """A run, if there is one; else the runs that have this name."""
     try:
-        run = await access.resolve(asked.run)
+        run = await access.resolve(args.run)
     except RunNotFound:
-        query = ForecastQuery(name=asked.run, language=asked.language, namespace=asked.namespace)
+        query = ForecastQuery(name=args.run, language=args.language, namespace=args.namespace)
         return await access.ask(FORECAST, query)
     return await access.ask(RUN_FORECAST, NoParameters(), run)
 

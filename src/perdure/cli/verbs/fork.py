@@ -50,33 +50,33 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_waiting(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    if not asked.at_failure and (asked.input is not None or asked.document is not None):
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    if not args.at_failure and (args.input is not None or args.document is not None):
         raise BadUsage("--input and --document are for a fork --at-failure")
-    if asked.choice is not None:
-        if asked.load:
+    if args.choice is not None:
+        if args.load:
             raise BadUsage("--load works on a store, not through a server", hint="Name it with --db.")
-        return complete(start_on_server(asked, talk, lambda access: _fork_on_server(access, asked)))
+        return complete(start_on_server(args, talk, lambda access: _fork_on_server(access, args)))
     changes = ForkChanges()
-    if asked.document is not None:
-        origin, text = read(asked.document)
+    if args.document is not None:
+        origin, text = read(args.document)
         changes = ForkChanges(text, origin)
-    if asked.input is not None:
-        changes = msgspec.structs.replace(changes, input=asked.input)
+    if args.input is not None:
+        changes = msgspec.structs.replace(changes, input=args.input)
 
     async def fork(engine: Client) -> Handle:
-        run = await engine.resolve(asked.run)
+        run = await engine.resolve(args.run)
         engine = await audited(engine, "fork_run", f"run/{run}", run=run)
-        if asked.at_failure:
+        if args.at_failure:
             return await engine.fork(run, at_failure=changes)
-        return await engine.fork(run, None if asked.at is None else await event_at(engine, run, asked.at))
+        return await engine.fork(run, None if args.at is None else await event_at(engine, run, args.at))
 
-    return complete(begin_and_follow(asked, talk, fork, must_exist=True))
+    return complete(begin_and_follow(args, talk, fork, must_exist=True))
 
 
-async def _fork_on_server(access: "ServerAccess", asked: argparse.Namespace) -> RunId:
-    run = await access.resolve(asked.run)
-    more: dict[str, Any] = {"at_failure": True} if asked.at_failure else {}
-    more |= {} if asked.input is None else {"input": asked.input}
-    more |= {} if asked.document is None else {"document": read(asked.document)[1].decode()}
-    return (await access.fork(run, asked.at, **more)).id
+async def _fork_on_server(access: "ServerAccess", args: argparse.Namespace) -> RunId:
+    run = await access.resolve(args.run)
+    more: dict[str, Any] = {"at_failure": True} if args.at_failure else {}
+    more |= {} if args.input is None else {"input": args.input}
+    more |= {} if args.document is None else {"document": read(args.document)[1].decode()}
+    return (await access.fork(run, args.at, **more)).id

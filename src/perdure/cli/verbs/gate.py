@@ -28,10 +28,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_key(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    state = STATES[asked.verb]
-    body = {"step": asked.step, "state": state, "message": asked.message, "by": asked.by}
-    done = f"{asked.step!r} {state.lower()}"
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    state = STATES[args.verb]
+    body = {"step": args.step, "state": state, "message": args.message, "by": args.by}
+    done = f"{args.step!r} {state.lower()}"
     return complete(
-        steer(asked, talk, done, lambda access, run: access.steer(run, "gate", body, key=asked.key, by=asked.by))
+        steer(args, talk, done, lambda access, run: access.steer(run, "gate", body, key=args.key, by=args.by))
     )

@@ -38,32 +38,32 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    return complete(_get(asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    return complete(_get(args, talk))
 
 
-async def _get(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_access(asked, talk) as access:
-        if not asked.what:
-            _give_kinds(as_json=asked.json)
+async def _get(args: argparse.Namespace, talk: Console) -> int:
+    async with open_access(args, talk) as access:
+        if not args.what:
+            _give_kinds(as_json=args.json)
             return Exit.OK
-        form = "json" if asked.json else asked.output
+        form = "json" if args.json else args.output
         query = ResourceListQuery(
-            what=asked.what,
-            namespace=None if asked.all_namespaces else asked.namespace,
-            all_namespaces=asked.all_namespaces,
-            label=[f"{name}={value}" for name, value in asked.selector],
-            limit=asked.limit,
+            what=args.what,
+            namespace=None if args.all_namespaces else args.namespace,
+            all_namespaces=args.all_namespaces,
+            label=[f"{name}={value}" for name, value in args.selector],
+            limit=args.limit,
             usage=form in ("json", "yaml"),
         )
         answer = await access.ask(RESOURCES, query)
-    give_resources(answer.resources, form, answer.now, alone=answer.is_alone, all_namespaces=asked.all_namespaces)
+    give_resources(answer.resources, form, answer.now, alone=answer.is_alone, all_namespaces=args.all_namespaces)
     if answer.is_cut:
-        talk.say(f"these are the latest {asked.limit}; --limit N gives more")
+        talk.say(f"these are the latest {args.limit}; --limit N gives more")
     if not answer.resources and form not in ("json", "yaml"):
-        is_namespaced = not asked.all_namespaces and answer.has_namespaces
+        is_namespaced = not args.all_namespaces and answer.has_namespaces
         talk.say(
-            f"no resources found in namespace {asked.namespace or 'default'!r}"
+            f"no resources found in namespace {args.namespace or 'default'!r}"
             if is_namespaced
             else "no resources found"
         )

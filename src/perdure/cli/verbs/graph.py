@@ -61,19 +61,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_load(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    load_sources(asked.load)
-    if asked.file == "-" or Path(asked.file).exists() or asked.file.endswith(DOCUMENT_SUFFIXES):
-        if asked.at is not None:
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    load_sources(args.load)
+    if args.file == "-" or Path(args.file).exists() or args.file.endswith(DOCUMENT_SUFFIXES):
+        if args.at is not None:
             raise BadUsage("--at is for runs; a document has no history")
-        return complete(_draw_document(asked, talk))
-    if asked.finding is not None:
+        return complete(_draw_document(args, talk))
+    if args.finding is not None:
         raise BadUsage("--finding is for documents; a run is drawn as it went")
-    return complete(_draw_run(asked, talk))
+    return complete(_draw_run(args, talk))
 
 
-async def _draw_document(asked: argparse.Namespace, talk: Console) -> int:
-    document = await validate(*read(asked.file), DocumentValidator(languages()))
+async def _draw_document(args: argparse.Namespace, talk: Console) -> int:
+    document = await validate(*read(args.file), DocumentValidator(languages()))
     if document.errors:
         for line in document.lines():
             talk.always(line)
@@ -82,13 +82,13 @@ async def _draw_document(asked: argparse.Namespace, talk: Console) -> int:
     if not document.language.draws_graphs or document.program is None:
         raise NoPicture(f"a document in {document.language.name!r} cannot be drawn")
     graph = document.language.graph(document.program)
-    if asked.finding is not None:
-        finding = _finding(asked.finding, (await with_findings(document)).findings)
+    if args.finding is not None:
+        finding = _finding(args.finding, (await with_findings(document)).findings)
         example = ExampleDrawing(graph, finding.defect)
         talk.say(finding.describe(document.origin))
-        _give(asked, markup.draw(asked.form, graph, example.statuses, example.taken), example.plain(finding))
+        _give(args, markup.draw(args.form, graph, example.statuses, example.taken), example.plain(finding))
         return Exit.OK
-    _give(asked, markup.draw(asked.form, graph), markup.graph_json(graph))
+    _give(args, markup.draw(args.form, graph), markup.graph_json(graph))
     return Exit.OK
 
 
@@ -99,15 +99,15 @@ def _finding(number: int, findings: Sequence[SoundnessFinding]) -> SoundnessFind
     raise BadUsage(f"there is no finding {number}: the document has {known}", hint="See `perdure check FILE`.")
 
 
-async def _draw_run(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_access(asked, talk) as access:
-        drawing = await access.ask(DRAWING, MomentQuery(at=asked.at), await access.resolve(asked.file))
-    _give(asked, markup.draw(asked.form, drawing.graph, drawing.statuses, set(drawing.taken)), drawing.facts)
+async def _draw_run(args: argparse.Namespace, talk: Console) -> int:
+    async with open_access(args, talk) as access:
+        drawing = await access.ask(DRAWING, MomentQuery(at=args.at), await access.resolve(args.file))
+    _give(args, markup.draw(args.form, drawing.graph, drawing.statuses, set(drawing.taken)), drawing.facts)
     return Exit.OK
 
 
-def _give(asked: argparse.Namespace, drawn: str, facts: dict[str, Any]) -> None:
-    if asked.json:
-        give_json({"form": asked.form, "text": drawn, **facts})
+def _give(args: argparse.Namespace, drawn: str, facts: dict[str, Any]) -> None:
+    if args.json:
+        give_json({"form": args.form, "text": drawn, **facts})
     else:
         give_text(drawn)

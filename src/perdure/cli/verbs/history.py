@@ -77,41 +77,41 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--packets", action="store_true", help="print recorded packets of a streaming Story instead")
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    return complete(_history(asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    return complete(_history(args, talk))
 
 
-async def _history(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_access(asked, talk) as observer:
-        run = await observer.resolve(asked.run)
-        if asked.packets:
-            _give_packets(await observer.show(run), asked)
+async def _history(args: argparse.Namespace, talk: Console) -> int:
+    async with open_access(args, talk) as observer:
+        run = await observer.resolve(args.run)
+        if args.packets:
+            _give_packets(await observer.show(run), args)
             return Exit.OK
-        if asked.follow:
-            events = _named(observer.follow(run, asked.after, raw=asked.raw), asked.type)
-            await (_stream_json if asked.json else _stream_lines)(events, asked)
+        if args.follow:
+            events = _named(observer.follow(run, args.after, raw=args.raw), args.type)
+            await (_stream_json if args.json else _stream_lines)(events, args)
             return Exit.OK
-        events_so_far = await observer.history(run, asked.after, raw=asked.raw)
-        chosen = [event for event in events_so_far if not asked.type or event_name(event) in asked.type]
-        if asked.json:
+        events_so_far = await observer.history(run, args.after, raw=args.raw)
+        chosen = [event for event in events_so_far if not args.type or event_name(event) in args.type]
+        if args.json:
             give_json([event_json(event) for event in chosen])
         elif chosen:
-            show = EventLine(asked.full)
+            show = EventLine(args.full)
             give_text("\n".join(show(event) for event in chosen))
         return Exit.OK
 
 
-def _give_packets(shown: Any, asked: argparse.Namespace) -> None:
+def _give_packets(shown: Any, args: argparse.Namespace) -> None:
     """Packets that a transport with `recording` has written to the storage folder."""
-    if asked.follow or asked.raw or asked.type or asked.after:
+    if args.follow or args.raw or args.type or args.after:
         raise BadUsage("--packets cannot be combined with --follow, --raw, --type or --after")
     if not os.environ.get(STORAGE):
         raise BadUsage(f"{STORAGE} is not set", hint="It must name the folder where packets were recorded.")
     packets = pkgutil.resolve_name(PACKET_RECORDINGS)(shown)
-    if asked.json:
+    if args.json:
         give_json(packets)
         return
-    room = None if asked.full else width_of(sys.stdout) or PIPE_WIDTH
+    room = None if args.full else width_of(sys.stdout) or PIPE_WIDTH
     for packet in packets:
         rest = {name: value for name, value in packet.items() if name not in ("step", "kind", "messageId", "timestamp")}
         at = local(packet["timestamp"] * 1_000, fine=True)
@@ -125,13 +125,13 @@ async def _named(events: AsyncIterator[dict[str, Any]], names: Sequence[str]) ->
             yield event
 
 
-async def _stream_lines(events: AsyncIterator[dict[str, Any]], asked: argparse.Namespace) -> None:
-    show = EventLine(asked.full)
+async def _stream_lines(events: AsyncIterator[dict[str, Any]], args: argparse.Namespace) -> None:
+    show = EventLine(args.full)
     async for event in events:
         give_text(show(event))
 
 
-async def _stream_json(events: AsyncIterator[dict[str, Any]], asked: argparse.Namespace) -> None:
+async def _stream_json(events: AsyncIterator[dict[str, Any]], args: argparse.Namespace) -> None:
     """One JSON list, whose items appear as they happen."""
     mark = "["
     async for event in events:

@@ -56,37 +56,35 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_load(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    load_sources(() if asked.choice is not None else asked.load)
-    return complete(_impact(asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    load_sources(() if args.choice is not None else args.load)
+    return complete(_impact(args, talk))
 
 
-async def _impact(asked: argparse.Namespace, talk: Console) -> int:
-    origin, text = read(asked.document)
-    applied = read_applied(asked.apply)
-    mapping = _mapping(asked.map)
-    name = asked.name or Path(asked.document).stem
-    if asked.choice is not None:
+async def _impact(args: argparse.Namespace, talk: Console) -> int:
+    origin, text = read(args.document)
+    applied = read_applied(args.apply)
+    mapping = _mapping(args.map)
+    name = args.name or Path(args.document).stem
+    if args.choice is not None:
         body = {
             "document": text.decode(),
             "apply": [document.text for document in applied],
             "name": name,
             "mapping": mapping,
-            "runs": asked.runs,
+            "runs": args.runs,
         }
-        async with server_access(asked, talk.say) as server:
-            judged = await server.impact(body | ({"namespace": asked.namespace} if asked.namespace else {}))
+        async with server_access(args, talk.say) as server:
+            judged = await server.impact(body | ({"namespace": args.namespace} if args.namespace else {}))
     else:
-        async with open_observer(asked, talk) as observer:
-            new = await read_new_document(observer, origin, text, applied, asked.namespace or "", name)
-            runs = [await observer.resolve(run) for run in asked.runs]
+        async with open_observer(args, talk) as observer:
+            new = await read_new_document(observer, origin, text, applied, args.namespace or "", name)
+            runs = [await observer.resolve(run) for run in args.runs]
             judged = await impact(observer, new, mapping, runs)
-    if asked.plan:
-        Path(asked.plan).write_bytes(msgspec.json.format(msgspec.json.encode(judged["plan"]), indent=2) + b"\n")
-        talk.say(
-            f"{asked.plan}: a plan for {_count(_planned(judged))}; `perdure migrate --plan {asked.plan} --dry-run`"
-        )
-    if asked.json:
+    if args.plan:
+        Path(args.plan).write_bytes(msgspec.json.format(msgspec.json.encode(judged["plan"]), indent=2) + b"\n")
+        talk.say(f"{args.plan}: a plan for {_count(_planned(judged))}; `perdure migrate --plan {args.plan} --dry-run`")
+    if args.json:
         give_json(judged)
     else:
         give_text("\n".join(_lines(judged)))

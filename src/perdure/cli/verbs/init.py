@@ -34,9 +34,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="FOLDER", nargs="?", default=".", help="where to (default: here)")
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    project = _project(asked.language)
-    folder = Path(asked.folder)
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    project = _project(args.language)
+    folder = Path(args.folder)
     taken = [name for name in project if os.path.lexists(folder / name)]  # also a link that leads nowhere yet
     if taken:
         raise BadUsage(f"{', '.join(taken)} exists already in {folder}; nothing was written. Name another folder.")
@@ -44,8 +44,8 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         with (folder / name).open("x", encoding="utf-8") as file:
             file.write(text)
-    if asked.json:
-        give_json({"language": asked.language, "folder": str(folder), "files": list(project)})
+    if args.json:
+        give_json({"language": args.language, "folder": str(folder), "files": list(project)})
         return Exit.OK
     talk.say(f"written to {folder}: {', '.join(project)}")
     give_text("\n".join(_commands_to_try(folder, project["README.md"])))

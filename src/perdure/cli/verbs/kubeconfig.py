@@ -44,18 +44,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ca", metavar="FILE", help="the authority of the server's certificate, if it is not ours")
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    return complete(_perform(asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    return complete(_perform(args, talk))
 
 
-async def _perform(asked: argparse.Namespace, talk: Console) -> int:
-    url = check_url(asked.server or DEFAULT_URL)
+async def _perform(args: argparse.Namespace, talk: Console) -> int:
+    url = check_url(args.server or DEFAULT_URL)
     if not url.startswith("https://"):
         raise BadUsage("kubectl sends a token over https only", hint="Start the server with --tls auto.")
-    authority = _authority(asked)
-    token = read_token(asked.access_token) if asked.access_token else await _new_token(asked, talk)
-    config = kubeconfig(url, token, authority, asked.namespace or "default")
-    if asked.json:
+    authority = _authority(args)
+    token = read_token(args.access_token) if args.access_token else await _new_token(args, talk)
+    config = kubeconfig(url, token, authority, args.namespace or "default")
+    if args.json:
         give_json(config)
     else:
         from perdure.views.resources.resource_list import resource_yaml
@@ -64,28 +64,28 @@ async def _perform(asked: argparse.Namespace, talk: Console) -> int:
     return Exit.OK
 
 
-def _authority(asked: argparse.Namespace) -> bytes | None:
-    if asked.ca:
-        return Path(asked.ca).read_bytes()
-    if asked.access_token:
+def _authority(args: argparse.Namespace) -> bytes | None:
+    if args.ca:
+        return Path(args.ca).read_bytes()
+    if args.access_token:
         return None  # a server elsewhere: what this machine trusts
     from perdure.server.data_folder import data_folder
     from perdure.server.tls import CA_FILES
 
-    path = data_folder(asked.data, asked.db) / CA_FILES[0]
+    path = data_folder(args.data, args.db) / CA_FILES[0]
     return path.read_bytes() if path.exists() else None
 
 
-async def _new_token(asked: argparse.Namespace, talk: Console) -> str:
+async def _new_token(args: argparse.Namespace, talk: Console) -> str:
     """Tokens cannot be read back: a kubeconfig gets one of its own."""
     name = f"kubectl-{secrets.token_hex(4)}"
-    async with open_client(asked, talk) as client:
+    async with open_client(args, talk) as client:
         made = await create_token(
             client.acting(act_on_store(client, "create_access_token", f"token/{name}")),
             name,
-            AccessRole(asked.role),
-            namespaces=[asked.namespace] if asked.namespace else [],
-            expires_in=asked.expires,
+            AccessRole(args.role),
+            namespaces=[args.namespace] if args.namespace else [],
+            expires_in=args.expires,
             by="store",
         )
         await seal_on_store(client)

@@ -36,23 +36,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-f", "--follow", action="store_true", help="keep printing new lines until the run has ended")
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    return complete(_logs(asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    return complete(_logs(args, talk))
 
 
-async def _logs(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_access(asked, talk) as access:
-        log_lines = access.log_lines(await access.resolve(asked.run), asked.step, follow=asked.follow)
-        if asked.follow:
-            await (_stream_json if asked.json else _stream_lines)(log_lines)
+async def _logs(args: argparse.Namespace, talk: Console) -> int:
+    async with open_access(args, talk) as access:
+        log_lines = access.log_lines(await access.resolve(args.run), args.step, follow=args.follow)
+        if args.follow:
+            await (_stream_json if args.json else _stream_lines)(log_lines)
             return Exit.OK
         lines = [line async for line in log_lines]
-        if asked.json:
+        if args.json:
             give_json([line.plain() for line in lines])
         elif lines:
             give_text("\n".join(map(LineFormat(lines), lines)))
         else:
-            talk.say(f"the tasks of this run{f' in step {asked.step!r}' if asked.step else ''} have written nothing")
+            talk.say(f"the tasks of this run{f' in step {args.step!r}' if args.step else ''} have written nothing")
         return Exit.OK
 
 

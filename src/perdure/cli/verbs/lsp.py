@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_load(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
+def perform(args: argparse.Namespace, talk: Console) -> int:
     try:
         import pygls.lsp.server  # noqa: F401  (asked for here, so that its absence is explained)
     except ImportError as error:
@@ -45,11 +45,11 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
     # What loaded code prints must not get between the messages.
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as output:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        load_sources(asked.load)
+        load_sources(args.load)
 
         @asynccontextmanager
         async def open_validator() -> AsyncIterator[DocumentValidator]:
-            async with store_if_any(asked, talk) as store:
+            async with store_if_any(args, talk) as store:
                 yield validator_for(known, store)
 
         known = languages()

@@ -33,20 +33,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_load(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
+def perform(args: argparse.Namespace, talk: Console) -> int:
     try:
         import mcp.server.stdio  # noqa: F401  (asked for here, so that its absence is explained)
     except ImportError as error:
         raise BadUsage(f"mcp needs a package: {error.name}", hint="pip install 'perdure[mcp]'") from None
-    return complete(_serve(asked, talk))
+    return complete(_serve(args, talk))
 
 
-async def _serve(asked: argparse.Namespace, talk: Console) -> int:
+async def _serve(args: argparse.Namespace, talk: Console) -> int:
     from mcp.server.stdio import stdio_server
 
-    async with _opened(asked, talk) as access:
-        may_write = asked.write and await _may_write(access, talk)
-        tools = await tools_of(access, asked.namespace, may_write=may_write)
+    async with _opened(args, talk) as access:
+        may_write = args.write and await _may_write(access, talk)
+        tools = await tools_of(access, args.namespace, may_write=may_write)
         server = offer(access, tools)
         talk.say(f"{len(tools)} tools are offered on standard input and output")
         async with stdio_server() as (reading, writing):
@@ -55,13 +55,13 @@ async def _serve(asked: argparse.Namespace, talk: Console) -> int:
 
 
 @asynccontextmanager
-async def _opened(asked: argparse.Namespace, talk: Console) -> AsyncIterator[Access]:
+async def _opened(args: argparse.Namespace, talk: Console) -> AsyncIterator[Access]:
     """On a store, whoever writes drives the runs that are started."""
-    if asked.choice is None and asked.write:
-        async with open_engine(asked, talk, must_exist=True) as engine:
+    if args.choice is None and args.write:
+        async with open_engine(args, talk, must_exist=True) as engine:
             yield StoreAccess(engine, is_recorded=False)
     else:
-        async with open_access(asked, talk) as access:
+        async with open_access(args, talk) as access:
             yield access
 
 

@@ -46,29 +46,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_load(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    if not asked.plan and not (asked.undo and asked.runs):
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    if not args.plan and not (args.undo and args.runs):
         raise BadUsage("what is to be moved? Give --plan FILE, or --undo with the runs")
-    load_sources(() if asked.choice is not None else asked.load)
-    return complete(_migrate(asked, talk))
+    load_sources(() if args.choice is not None else args.load)
+    return complete(_migrate(args, talk))
 
 
-async def _migrate(asked: argparse.Namespace, talk: Console) -> int:
-    plan = _read(asked.plan) if asked.plan else None
-    if asked.choice is not None:
-        async with server_access(asked, talk.say) as server:
-            named = [await server.resolve(name) for name in asked.runs]
-            pieces = [await server.migrate(body) for body in _bodies(plan, named, asked)]
+async def _migrate(args: argparse.Namespace, talk: Console) -> int:
+    plan = _read(args.plan) if args.plan else None
+    if args.choice is not None:
+        async with server_access(args, talk.say) as server:
+            named = [await server.resolve(name) for name in args.runs]
+            pieces = [await server.migrate(body) for body in _bodies(plan, named, args)]
     else:
-        async with open_observer(asked, talk) as observer:
-            named = [await observer.resolve(name) for name in asked.runs]
-            pieces = [await _migrate_here(observer, body) for body in _bodies(plan, named, asked)]
+        async with open_observer(args, talk) as observer:
+            named = [await observer.resolve(name) for name in args.runs]
+            pieces = [await _migrate_here(observer, body) for body in _bodies(plan, named, args)]
     answer = {
-        "dry_run": asked.dry_run,
+        "dry_run": args.dry_run,
         "counts": {name: sum(piece["counts"][name] for piece in pieces) for name in pieces[0]["counts"]},
         "runs": [run for piece in pieces for run in piece["runs"]],
     }
-    if asked.json:
+    if args.json:
         give_json(answer)
     else:
         give_text("\n".join(_lines(answer)))
@@ -94,15 +94,15 @@ def _read(path: str) -> MigrationPlan:
         raise BadUsage(f"{path}: {error}", hint=error.hint) from None
 
 
-def _bodies(plan: MigrationPlan | None, named: list[RunId], asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def _bodies(plan: MigrationPlan | None, named: list[RunId], args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """What is asked for, in pieces."""
-    dry_run = {"dry_run": asked.dry_run}
+    dry_run = {"dry_run": args.dry_run}
     moves = [] if plan is None else [(move, run) for move in plan.moves for run in move.runs]
     if named and plan is not None:
         moves = [(move, run) for move, run in moves if run in named]
         if missing := [run for run in named if run not in [run for _, run in moves]]:
             raise BadUsage(f"the plan does not have run {missing[0]}")
-    if asked.undo:
+    if args.undo:
         runs = [run for _, run in moves] if plan is not None else named
         for first in range(0, max(len(runs), 1), MOST_MOVED):
             yield {"undo": runs[first : first + MOST_MOVED], **dry_run}

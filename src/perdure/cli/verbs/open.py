@@ -42,10 +42,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", metavar="…", nargs=argparse.REMAINDER, help="what the verb takes besides the run")
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    if asked.view not in VERBS:
-        raise BadUsage(f"{asked.view!r} does not look at runs", hint=f"Use one of {', '.join(VERBS)}.")
-    with asked.file.open("rb") as lines:
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    if args.view not in VERBS:
+        raise BadUsage(f"{args.view!r} does not look at runs", hint=f"Use one of {', '.join(VERBS)}.")
+    with args.file.open("rb") as lines:
         capsule = read_capsule(lines)
     check_states(capsule, languages())
     runs = len(capsule.checksums)
@@ -56,10 +56,10 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
     if capsule.lines_left_out:
         talk.say(f"{capsule.lines_left_out} older lines that tasks printed are not in it")
     with capsule_store(capsule) as url:
-        if asked.scenario is not None:
-            return complete(_write_scenario(url, head.run, asked.scenario, talk))
-        run = [] if asked.view in OF_ALL else [head.run]
-        words = [asked.view, *run, *asked.words, *(["--json"] if asked.json else []), "--db", url]
+        if args.scenario is not None:
+            return complete(_write_scenario(url, head.run, args.scenario, talk))
+        run = [] if args.view in OF_ALL else [head.run]
+        words = [args.view, *run, *args.words, *(["--json"] if args.json else []), "--db", url]
         return main(words)
 
 

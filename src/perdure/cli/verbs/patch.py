@@ -42,35 +42,35 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_key(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    if asked.patch is None and asked.name is None:
-        return _patch_ctx(asked, talk)
-    if asked.patch is None or asked.ctx is not None or asked.set:
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    if args.patch is None and args.name is None:
+        return _patch_ctx(args, talk)
+    if args.patch is None or args.ctx is not None or args.set:
         raise BadUsage("use either KIND NAME -p PATCH or RUN --ctx MEMBERS")
-    if not isinstance(asked.patch, dict):
+    if not isinstance(args.patch, dict):
         raise BadUsage("a merge patch is a JSON object")
-    kind, _, name = asked.run.partition("/") if asked.name is None else (asked.run, "", asked.name)
+    kind, _, name = args.run.partition("/") if args.name is None else (args.run, "", args.name)
     if not name:
         raise BadUsage("a name is required: KIND NAME or KIND/NAME")
-    asked.run = name
-    patch = ResourcePatch(kind, asked.patch, asked.subresource)
+    args.run = name
+    patch = ResourcePatch(kind, args.patch, args.subresource)
     check_parts(patch)
-    return complete(steer(asked, talk, "patched", lambda access, run: access.patch_resource(run, patch, asked.by)))
+    return complete(steer(args, talk, "patched", lambda access, run: access.patch_resource(run, patch, args.by)))
 
 
-def _patch_ctx(asked: argparse.Namespace, talk: Console) -> int:
-    members = {} if asked.ctx is None else asked.ctx
+def _patch_ctx(args: argparse.Namespace, talk: Console) -> int:
+    members = {} if args.ctx is None else args.ctx
     if not isinstance(members, dict):
         raise BadUsage(
             "--ctx takes the members to set, as a JSON object", hint="For example: --ctx '{\"approved\": true}'."
         )
-    if not members and not asked.set:
+    if not members and not args.set:
         raise BadUsage("nothing to set", hint="For example: --ctx '{\"approved\": true}', or --set approved=true.")
-    for name, text in asked.set:  # a dotted name stays one: the run assigns the nested path
+    for name, text in args.set:  # a dotted name stays one: the run assigns the nested path
         members = {**members, name: a.with_members(None, [("value", text)])["value"]}
-    body = {"ctx": members, "reason": asked.reason}
-    return complete(steer(asked, talk, "ctx patched", lambda access, run: _send_ctx(access, run, body, asked)))
+    body = {"ctx": members, "reason": args.reason}
+    return complete(steer(args, talk, "ctx patched", lambda access, run: _send_ctx(access, run, body, args)))
 
 
-async def _send_ctx(access: Access, run: RunId, body: dict[str, Any], asked: argparse.Namespace) -> SendResult:
-    return await access.steer(run, "patch", body, key=asked.key, by=asked.by)
+async def _send_ctx(access: Access, run: RunId, body: dict[str, Any], args: argparse.Namespace) -> SendResult:
+    return await access.steer(run, "patch", body, key=args.key, by=args.by)

@@ -36,16 +36,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_key(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    return complete(_steer(asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    return complete(_steer(args, talk))
 
 
-async def _steer(asked: argparse.Namespace, talk: Console) -> int:
-    verb, done = VERBS[asked.verb]
-    body = {"reason": asked.reason}
+async def _steer(args: argparse.Namespace, talk: Console) -> int:
+    verb, done = VERBS[args.verb]
+    body = {"reason": args.reason}
 
     def send(access: Access, run: RunId) -> Awaitable[SendResult]:
-        return access.steer(run, verb, body, key=asked.key, by=asked.by)
+        return access.steer(run, verb, body, key=args.key, by=args.by)
 
-    code, _ = await steer_runs(asked, talk, Verb(asked.verb), done, send, members={**body, "key": asked.key})
+    code, _ = await steer_runs(args, talk, Verb(args.verb), done, send, members={**body, "key": args.key})
     return code

@@ -34,34 +34,34 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_load(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    if asked.choice is not None:
-        if asked.load:
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    if args.choice is not None:
+        if args.load:
             raise BadUsage("--load: providers of a server are loaded there (`perdure serve --load`)", hint="")
-        return complete(_ask_server(asked, talk))
-    load_sources(asked.load)
-    if asked.name is None:
-        _list(asked, [entry.json() for entry in list_providers()])
+        return complete(_ask_server(args, talk))
+    load_sources(args.load)
+    if args.name is None:
+        _list(args, [entry.json() for entry in list_providers()])
     else:
-        _show(asked, find_provider(asked.name).json())
+        _show(args, find_provider(args.name).json())
     return Exit.OK
 
 
-async def _ask_server(asked: argparse.Namespace, talk: Console) -> int:
-    async with server_access(asked, talk.say) as server:
+async def _ask_server(args: argparse.Namespace, talk: Console) -> int:
+    async with server_access(args, talk.say) as server:
         providers = [provider async for provider in server.pages("/api/v1/providers")]
-    if asked.name is None:
-        _list(asked, providers)
+    if args.name is None:
+        _list(args, providers)
         return Exit.OK
-    match = next((provider for provider in providers if provider["name"] == asked.name), None)
+    match = next((provider for provider in providers if provider["name"] == args.name), None)
     if match is None:
-        raise ProviderNotFound(f"the server has no provider {asked.name!r}")
-    _show(asked, match)
+        raise ProviderNotFound(f"the server has no provider {args.name!r}")
+    _show(args, match)
     return Exit.OK
 
 
-def _list(asked: argparse.Namespace, providers: list[dict[str, Any]]) -> None:
-    if asked.json:
+def _list(args: argparse.Namespace, providers: list[dict[str, Any]]) -> None:
+    if args.json:
         give_json(providers)
         return
     cells = [
@@ -71,8 +71,8 @@ def _list(asked: argparse.Namespace, providers: list[dict[str, Any]]) -> None:
     give_text("\n".join(table(COLUMNS, cells)))
 
 
-def _show(asked: argparse.Namespace, entry: dict[str, Any]) -> None:
-    if asked.json:
+def _show(args: argparse.Namespace, entry: dict[str, Any]) -> None:
+    if args.json:
         give_json(entry)
     elif "problem" in entry:
         give_text(f"{entry['name']}: {entry['problem']}")

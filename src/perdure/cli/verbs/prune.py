@@ -38,43 +38,43 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only count, remove nothing")
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    if asked.older_than is None and asked.dry_run:
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    if args.older_than is None and args.dry_run:
         raise BadUsage("--dry-run counts what --older-than would remove")
-    return complete(_prune(asked, talk) if asked.older_than is not None else _sweep(asked, talk))
+    return complete(_prune(args, talk) if args.older_than is not None else _sweep(args, talk))
 
 
-async def _sweep(asked: argparse.Namespace, talk: Console) -> int:
+async def _sweep(args: argparse.Namespace, talk: Console) -> int:
     """By the policies of the runs themselves; in batches, until there is nothing left to do."""
     import os
 
     from perdure.engine.runs.retention import Sweeper
     from perdure.views.administration.retention_rules import read_rules
 
-    asked.detach = True
-    asked.load = []
+    args.detach = True
+    args.load = []
     cleaned = removed = 0
-    async with open_engine(asked, talk, must_exist=True) as engine:
+    async with open_engine(args, talk, must_exist=True) as engine:
         acting = await audited(engine, "prune_runs", "runs past their retention")
         sweeper = Sweeper(acting, read_rules(os.environ))
         while (swept := await sweeper.sweep()).cleaned or swept.removed:
             cleaned, removed = cleaned + swept.cleaned, removed + swept.removed
-    if asked.json:
+    if args.json:
         give_json({"cleaned": cleaned, "removed": removed})
     talk.say(f"{removed} run{'' if removed == 1 else 's'} removed, {cleaned} cleaned of StepRuns and sub-runs")
     return Exit.OK
 
 
-async def _prune(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_observer(asked, talk) as observer:
-        before = observer.clock.now() - asked.older_than
-        if asked.dry_run:
+async def _prune(args: argparse.Namespace, talk: Console) -> int:
+    async with open_observer(args, talk) as observer:
+        before = observer.clock.now() - args.older_than
+        if args.dry_run:
             count = len(await removable_runs(observer, before))
         else:
             acting = await audited(observer, "prune_runs", f"runs that ended before {iso(before)}")
             count = await acting.prune(before)
-        if asked.json:
-            give_json({"removed": 0 if asked.dry_run else count, "ripe": count, "ended_before": iso(before)})
-        action = "would be removed" if asked.dry_run else "removed"
+        if args.json:
+            give_json({"removed": 0 if args.dry_run else count, "ripe": count, "ended_before": iso(before)})
+        action = "would be removed" if args.dry_run else "removed"
         talk.say(f"{count} run{'' if count == 1 else 's'} {action} (ended before {local(before)})")
         return Exit.OK

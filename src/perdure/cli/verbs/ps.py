@@ -84,34 +84,34 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--children", action="store_true", help="include runs that were started by other runs")
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
+def perform(args: argparse.Namespace, talk: Console) -> int:
     try:
-        return complete(_list(asked, talk))
+        return complete(_list(args, talk))
     except StoreMissing as missing:
-        if not asked.json:
+        if not args.json:
             raise
         give_json([])  # a list, always: whoever polls for a run that is about to start reads one
         return complain(missing, talk, as_json=False)
 
 
-async def _list(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_access(asked, talk) as access:
+async def _list(args: argparse.Namespace, talk: Console) -> int:
+    async with open_access(args, talk) as access:
         width = width_of(sys.stdout)
         query = ListQuery(
-            status=asked.status,
-            name=asked.name,
-            label=[f"{name}={value}" for name, value in asked.label],
-            started_after=iso(asked.since),
-            started_before=iso(asked.until),
-            namespace=None if asked.all_namespaces or not asked.namespace else asked.namespace,
-            roots=not (asked.all or asked.json or asked.children),
-            explain=not asked.json,
+            status=args.status,
+            name=args.name,
+            label=[f"{name}={value}" for name, value in args.label],
+            started_after=iso(args.since),
+            started_before=iso(args.until),
+            namespace=None if args.all_namespaces or not args.namespace else args.namespace,
+            roots=not (args.all or args.json or args.children),
+            explain=not args.json,
         )
-        if asked.json:
-            give_json([run.plain() for run in (await list_all(access, query, asked.limit)).runs])
+        if args.json:
+            give_json([run.plain() for run in (await list_all(access, query, args.limit)).runs])
             return Exit.OK
-        if asked.all or asked.status or asked.limit is not None:
-            listing, hidden = await list_all(access, query, asked.limit), 0
+        if args.all or args.status or args.limit is not None:
+            listing, hidden = await list_all(access, query, args.limit), 0
         else:
             listing, hidden = await list_recent(access, query, RECENT, COUNTED)
     runs = listing.runs
@@ -119,7 +119,7 @@ async def _list(asked: argparse.Namespace, talk: Console) -> int:
         is_narrow = width is not None and width < NARROW
         cells = [_cells(run, run.short_id if is_narrow else run.id, listing.now) for run in runs]
         columns: Sequence[Column] = COLUMNS
-        if asked.all_namespaces:
+        if args.all_namespaces:
             columns = (Column("NAMESPACE"), *COLUMNS)
             cells = [[(run.namespace, ""), *line] for run, line in zip(runs, cells, strict=True)]
         give_text("\n".join(table(columns, cells)))

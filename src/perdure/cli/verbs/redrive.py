@@ -33,14 +33,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_key(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    return complete(_redrive(asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    return complete(_redrive(args, talk))
 
 
-async def _redrive(asked: argparse.Namespace, talk: Console) -> int:
+async def _redrive(args: argparse.Namespace, talk: Console) -> int:
     def send(access: Access, run: RunId) -> Awaitable[SendResult]:
-        return access.redrive_from(run, asked.step, key=asked.key, by=asked.by)
+        return access.redrive_from(run, args.step, key=args.key, by=args.by)
 
-    members = {"from": asked.step, "key": asked.key}
-    code, _ = await steer_runs(asked, talk, Verb.REDRIVE, "reopened", send, members=members)
+    members = {"from": args.step, "key": args.key}
+    code, _ = await steer_runs(args, talk, Verb.REDRIVE, "reopened", send, members=members)
     return code

@@ -59,25 +59,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_load(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    if bool(asked.runs) == bool(asked.by_name or asked.by_status):
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    if bool(args.runs) == bool(args.by_name or args.by_status):
         raise BadUsage("which runs? Name them, or choose them by --name or --status: one or the other")
-    return complete(_replay(asked, talk))
+    return complete(_replay(args, talk))
 
 
-async def _replay(asked: argparse.Namespace, talk: Console) -> int:
-    document = (*read(asked.document), read_applied(asked.apply))
-    async with open_access(asked, talk) as access:
-        runs = [await access.resolve(name) for name in asked.runs]
+async def _replay(args: argparse.Namespace, talk: Console) -> int:
+    document = (*read(args.document), read_applied(args.apply))
+    async with open_access(args, talk) as access:
+        runs = [await access.resolve(name) for name in args.runs]
         if not runs:
-            query = ListQuery(name=asked.by_name, status=asked.by_status, roots=True)
-            runs = [run.id for run in (await list_all(access, query, max(1, asked.limit))).runs]
+            query = ListQuery(name=args.by_name, status=args.by_status, roots=True)
+            runs = [run.id for run in (await list_all(access, query, max(1, args.limit))).runs]
         verdicts: list[Any] = []
         for run in runs:
             verdicts.append(await _replay_one(access, run, document))
-            if not asked.json:
+            if not args.json:
                 give_text("\n".join(_lines(verdicts[-1])))
-    if asked.json:
+    if args.json:
         give_json({"runs": [_replay_json(verdict) for verdict in verdicts]})
     else:
         same = sum(verdict.verdict == SAME for verdict in verdicts)

@@ -26,13 +26,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="BACKUP", type=Path, help="a file written by `perdure backup`, or a store")
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    refuse_server(asked)
-    size = restore_store(asked.file, asked.db)
-    record_command(asked.db, "restore_store", "store")
-    if asked.json:
-        give_json({"store": asked.db, "restored_from": str(asked.file), "bytes": size})
-    talk.say(
-        f"restored from {asked.file} ({size:,} bytes); continue open runs with `perdure serve` or `perdure resume`"
-    )
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    refuse_server(args)
+    size = restore_store(args.file, args.db)
+    record_command(args.db, "restore_store", "store")
+    if args.json:
+        give_json({"store": args.db, "restored_from": str(args.file), "bytes": size})
+    talk.say(f"restored from {args.file} ({size:,} bytes); continue open runs with `perdure serve` or `perdure resume`")
     return Exit.OK

@@ -25,11 +25,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("ref", metavar="REF", help="the reference, or the run whose result is meant")
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    return complete(_result(asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    return complete(_result(args, talk))
 
 
-async def _result(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_access(asked, talk) as access:
-        give_json((await access.ask(REFERENCE, ReferenceQuery(ref=asked.ref)))["value"])
+async def _result(args: argparse.Namespace, talk: Console) -> int:
+    async with open_access(args, talk) as access:
+        give_json((await access.ask(REFERENCE, ReferenceQuery(ref=args.ref)))["value"])
         return Exit.OK

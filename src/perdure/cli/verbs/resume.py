@@ -38,16 +38,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_load(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    return complete(_resume(asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    return complete(_resume(args, talk))
 
 
-async def _resume(asked: argparse.Namespace, talk: Console) -> int:
+async def _resume(args: argparse.Namespace, talk: Console) -> int:
     progress = progress_for(talk)
     is_taken_up = False
     try:
-        async with open_engine(asked, talk, must_exist=True) as engine:
-            named = [await engine.resolve(beginning) for beginning in asked.runs]
+        async with open_engine(args, talk, must_exist=True) as engine:
+            named = [await engine.resolve(beginning) for beginning in args.runs]
             interrupted = [] if named else await interrupted_runs(engine)
             runs = named or [row.id for row in interrupted]
             if runs:
@@ -70,24 +70,24 @@ async def _resume(asked: argparse.Namespace, talk: Console) -> int:
             for run in reported:
                 if run not in ends_of_existing:
                     talk.say(f"run {run} was removed")
-            return await _tell(engine, ends_of_existing, asked, talk)
+            return await _tell(engine, ends_of_existing, args, talk)
     except asyncio.CancelledError:
-        command = resume_command(asked, *asked.runs)
+        command = resume_command(args, *args.runs)
         goes_on = "A server will resume them." if is_taken_up else f"Resume them with: {command}"
         talk.always(f"stopped; the runs are durable. {goes_on}")
         raise
 
 
-async def _tell(engine: Client, ends: dict[RunId, End], asked: argparse.Namespace, talk: Console) -> Exit:
+async def _tell(engine: Client, ends: dict[RunId, End], args: argparse.Namespace, talk: Console) -> Exit:
     access = StoreAccess(engine)
-    codes = [await tell_end(access, run, end, asked, talk) for run, end in ends.items()]
-    if len(asked.runs) == 1 and ends:
+    codes = [await tell_end(access, run, end, args, talk) for run, end in ends.items()]
+    if len(args.runs) == 1 and ends:
         ((run, end),) = ends.items()
-        await give_result(access, run, end, asked)
+        await give_result(access, run, end, args)
     else:
         rows = [await engine.find(run) for run in ends]
         owners = await Ownership.of(engine, rows)
-        if asked.json:
+        if args.json:
             give_json([run_json(row, owners, {}) for row in rows])
         elif rows:
             give_text("\n".join(f"{row.id}  {row.status}" for row in rows))

@@ -125,32 +125,32 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_waiting(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    if asked.runtime == "distributed" and asked.choice is None:
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    if args.runtime == "distributed" and args.choice is None:
         raise BadUsage("-r distributed: there is no server to hand the run to; leave it out, or name it with --server")
-    if asked.dry_run:
+    if args.dry_run:
         from perdure.cli.verbs import check
 
-        asked.files = [asked.file]
-        return check.perform(asked, talk)
-    load_sources(asked.load)
-    run_input = a.with_members(a.with_members(asked.input, asked.set), asked.set_string, as_text=True)
-    if asked.choice is not None:
-        if asked.load:
+        args.files = [args.file]
+        return check.perform(args, talk)
+    load_sources(args.load)
+    run_input = a.with_members(a.with_members(args.input, args.set), args.set_string, as_text=True)
+    if args.choice is not None:
+        if args.load:
             raise BadUsage("--load: the server executes the run; load the code there (`perdure serve --load`)", hint="")
-        return complete(start_on_server(asked, talk, lambda access: _start_on_server(access, asked, talk, run_input)))
-    return complete(_run(asked, talk, run_input))
+        return complete(start_on_server(args, talk, lambda access: _start_on_server(access, args, talk, run_input)))
+    return complete(_run(args, talk, run_input))
 
 
-async def _run(asked: argparse.Namespace, talk: Console, run_input: Any) -> int:
-    applied = read_applied(asked.apply)
-    async with store_if_any(asked, talk) as store:
-        origin, text, entry = await _find(asked.file, store, asked.namespace or "")
+async def _run(args: argparse.Namespace, talk: Console, run_input: Any) -> int:
+    applied = read_applied(args.apply)
+    async with store_if_any(args, talk) as store:
+        origin, text, entry = await _find(args.file, store, args.namespace or "")
         if entry is not None:
-            asked.namespace = entry.key.namespace
-        namespace = asked.namespace or DEFAULT_NAMESPACE
+            args.namespace = entry.key.namespace
+        namespace = args.namespace or DEFAULT_NAMESPACE
         validator = validator_for(languages(), store)
-        document = await validate(origin, text, validator, applied, chosen=asked.name, namespace=namespace)
+        document = await validate(origin, text, validator, applied, chosen=args.name, namespace=namespace)
         if document.pinned == text and not document.errors:
             await validator.recorded(applied, namespace)  # found in order before a store is made
     for line in document.lines():
@@ -159,46 +159,44 @@ async def _run(asked: argparse.Namespace, talk: Console, run_input: Any) -> int:
         raise ProblemsFound(document)
     if document.program is None:
         raise NothingToRun(f"{document.origin} holds nothing that can be run; nothing was started")
-    if asked.target is not None:
-        check_target(document, asked.target)
+    if args.target is not None:
+        check_target(document, args.target)
     assert document.language is not None
     if reason := document.language.why_unfit(document.program, run_input):
         raise UnfitInput(f"{document.origin}: {reason}; nothing was started")
-    name = entry.key.name if entry is not None else None if asked.file == "-" else Path(asked.file).stem
+    name = entry.key.name if entry is not None else None if args.file == "-" else Path(args.file).stem
     from_api = entry is not None and entry.from_api
 
     def begin(engine: Client) -> Awaitable[Handle]:
-        return _start(engine, asked, document, applied, run_input, name, from_api=from_api)
+        return _start(engine, args, document, applied, run_input, name, from_api=from_api)
 
     collect_seldom(is_brief=True)
-    return await begin_and_follow(asked, talk, begin)
+    return await begin_and_follow(args, talk, begin)
 
 
-async def _start_on_server(access: "ServerAccess", asked: argparse.Namespace, talk: Console, run_input: Any) -> RunId:
+async def _start_on_server(access: "ServerAccess", args: argparse.Namespace, talk: Console, run_input: Any) -> RunId:
     """A file is sent with what it refers to; anything else is the name of an entry of the server's catalog."""
-    options: dict[str, Any] = {} if asked.args is None else {"args": asked.args}
-    options |= {} if asked.target is None else {"entry_step": asked.target}
-    options |= {} if asked.traceparent is None else {"traceparent": asked.traceparent}
-    shared = {"token": asked.token, "labels": dict(asked.label), "namespace": asked.namespace}
-    if asked.file != "-" and not Path(asked.file).exists() and not Path(asked.file).suffix:
-        if asked.apply or asked.env:
+    options: dict[str, Any] = {} if args.args is None else {"args": args.args}
+    options |= {} if args.target is None else {"entry_step": args.target}
+    options |= {} if args.traceparent is None else {"traceparent": args.traceparent}
+    shared = {"token": args.token, "labels": dict(args.label), "namespace": args.namespace}
+    if args.file != "-" and not Path(args.file).exists() and not Path(args.file).suffix:
+        if args.apply or args.env:
             raise BadUsage("--apply and --env are for a document that is sent; this names an entry of the catalog")
-        return (await access.start_named(asked.file, run_input, options=options, **shared)).id
-    origin, text = read(asked.file)
-    applied = read_applied(asked.apply)
-    if env := readable(asked.env, os.environ, [text.decode(errors="replace"), *(item.text for item in applied)]):
+        return (await access.start_named(args.file, run_input, options=options, **shared)).id
+    origin, text = read(args.file)
+    applied = read_applied(args.apply)
+    if env := readable(args.env, os.environ, [text.decode(errors="replace"), *(item.text for item in applied)]):
         options["env"] = env
     texts = [item.text for item in applied]
-    problems = await access.check(text, applied=texts, chosen=asked.name, namespace=asked.namespace)
+    problems = await access.check(text, applied=texts, chosen=args.name, namespace=args.namespace)
     document = checked_elsewhere(origin, text, problems)
     for line in document.lines():
         talk.always(line)
     if document.errors:
         raise ProblemsFound(document)
-    name = None if asked.file == "-" else Path(asked.file).stem
-    started = await access.start(
-        text, run_input, name=name, applied=texts, chosen=asked.name, options=options, **shared
-    )
+    name = None if args.file == "-" else Path(args.file).stem
+    started = await access.start(text, run_input, name=name, applied=texts, chosen=args.name, options=options, **shared)
     return started.id
 
 
@@ -219,7 +217,7 @@ async def _find(name: str, store: Callable[[], Client | None], namespace: str) -
 
 async def _start(
     engine: Client,
-    asked: argparse.Namespace,
+    args: argparse.Namespace,
     document: CheckedDocument,
     applied: Sequence[AppliedDocument],
     run_input: Any,
@@ -227,25 +225,25 @@ async def _start(
     *,
     from_api: bool,
 ) -> Handle:
-    options: dict[str, Any] = {} if asked.args is None else {"args": asked.args}
-    if asked.target is not None:
-        options["entry_step"] = asked.target
-    if asked.traceparent is not None:
-        options["traceparent"] = asked.traceparent
-    if env := readable(asked.env, os.environ, [document.text.decode(), *(resource.text for resource in applied)]):
+    options: dict[str, Any] = {} if args.args is None else {"args": args.args}
+    if args.target is not None:
+        options["entry_step"] = args.target
+    if args.traceparent is not None:
+        options["traceparent"] = args.traceparent
+    if env := readable(args.env, os.environ, [document.text.decode(), *(resource.text for resource in applied)]):
         options["env"] = env
-    if asked.file != "-" and b"script" in document.text:
+    if args.file != "-" and b"script" in document.text:
         # Where scripts beside the document are found. Others need no place, and start the same from any folder.
-        options["folder"] = str(Path(asked.file).resolve().parent)
+        options["folder"] = str(Path(args.file).resolve().parent)
     return await (await audited(engine, "start_run", "")).start(
         document.text,
         run_input,
         name=name,
         applied=applied,
-        chosen=asked.name,
+        chosen=args.name,
         options=options,
-        token=asked.token,
-        labels=dict(asked.label),
-        namespace=asked.namespace,
+        token=args.token,
+        labels=dict(args.label),
+        namespace=args.namespace,
         from_api=from_api,
     )

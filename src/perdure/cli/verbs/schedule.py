@@ -127,24 +127,22 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    return complete(_ACTIONS[asked.action](asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    return complete(_ACTIONS[args.action](args, talk))
 
 
-async def _list(asked: argparse.Namespace, talk: Console) -> int:
-    query = ScheduleQuery(
-        namespace=None if asked.all_namespaces else asked.namespace, all_namespaces=asked.all_namespaces
-    )
-    async with open_access(asked, talk) as access:
+async def _list(args: argparse.Namespace, talk: Console) -> int:
+    query = ScheduleQuery(namespace=None if args.all_namespaces else args.namespace, all_namespaces=args.all_namespaces)
+    async with open_access(args, talk) as access:
         views = await access.ask(SCHEDULES, query)
-    if asked.json:
+    if args.json:
         give_json(views)
         return Exit.OK
     if not views:
         talk.say("no schedules found; an Impulse of the template `cron` has some")
         return Exit.OK
     columns = [
-        *([Column("NAMESPACE")] if asked.all_namespaces else []),
+        *([Column("NAMESPACE")] if args.all_namespaces else []),
         Column("NAME", may_shrink=True),
         Column("CRON"),
         Column("ZONE", may_go=True),
@@ -154,7 +152,7 @@ async def _list(asked: argparse.Namespace, talk: Console) -> int:
     ]
     rows = [
         [
-            *([(view["namespace"], "")] if asked.all_namespaces else []),
+            *([(view["namespace"], "")] if args.all_namespaces else []),
             (view["name"], ""),
             (view["cron"], ""),
             (view["timezone"], ""),
@@ -183,11 +181,11 @@ def _last_cell(view: dict[str, Any]) -> tuple[str, str]:
     return result or "-", "red" if result in ("Failed", "Rejected") else ""
 
 
-async def _next(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_access(asked, talk) as access:
-        query = ScheduleQuery(name=asked.name, namespace=asked.namespace, next=asked.count)
+async def _next(args: argparse.Namespace, talk: Console) -> int:
+    async with open_access(args, talk) as access:
+        query = ScheduleQuery(name=args.name, namespace=args.namespace, next=args.count)
         (view,) = await access.ask(SCHEDULES, query)
-    if asked.json:
+    if args.json:
         give_json(view)
         return Exit.OK
     zone = ZoneInfo(view["timezone"])
@@ -209,71 +207,71 @@ def _clock(instant: str, zone: tzinfo) -> str:
     return datetime.fromisoformat(instant).astimezone(zone).strftime("%H:%M:%S")
 
 
-async def _pause(asked: argparse.Namespace, talk: Console) -> int:
-    if asked.choice is not None:
-        body = {"name": asked.name, "namespace": asked.namespace, "reason": getattr(asked, "reason", "")}
-        view = await _change(asked, talk, body)
+async def _pause(args: argparse.Namespace, talk: Console) -> int:
+    if args.choice is not None:
+        body = {"name": args.name, "namespace": args.namespace, "reason": getattr(args, "reason", "")}
+        view = await _change(args, talk, body)
     else:
-        async with open_client(asked, talk, must_exist=True) as client:
-            namespace = asked.namespace or "default"
-            verb, about = f"{asked.action}_schedule", f"schedule/{asked.name}"
+        async with open_client(args, talk, must_exist=True) as client:
+            namespace = args.namespace or "default"
+            verb, about = f"{args.action}_schedule", f"schedule/{args.name}"
             administration = schedules(await audited(client, verb, about, namespace=namespace))
-            if asked.action == "pause":
-                paused = await administration.pause(asked.name, namespace, by=asked.by, reason=asked.reason)
+            if args.action == "pause":
+                paused = await administration.pause(args.name, namespace, by=args.by, reason=args.reason)
             else:
-                paused = await administration.unpause(asked.name, namespace)
+                paused = await administration.unpause(args.name, namespace)
         view = schedule_json(paused)
-    if asked.json:
+    if args.json:
         give_json(view)
-    next_time = "" if asked.action == "pause" else f"; next: {_next_cell(view)[0]}"
-    talk.say(f"schedule {view['name']} {asked.action}d{next_time}")
+    next_time = "" if args.action == "pause" else f"; next: {_next_cell(view)[0]}"
+    talk.say(f"schedule {view['name']} {args.action}d{next_time}")
     return Exit.OK
 
 
-async def _change(asked: argparse.Namespace, talk: Console, body: dict[str, Any]) -> dict[str, Any]:
-    async with server_access(asked, talk.say) as server:
-        path = f"/api/v1/schedules:{asked.action}"
+async def _change(args: argparse.Namespace, talk: Console, body: dict[str, Any]) -> dict[str, Any]:
+    async with server_access(args, talk.say) as server:
+        path = f"/api/v1/schedules:{args.action}"
         changed: dict[str, Any] = await server.call("POST", path, body, key=secrets.token_hex(16))
         return changed
 
 
-async def _backfill(asked: argparse.Namespace, talk: Console) -> int:
+async def _backfill(args: argparse.Namespace, talk: Console) -> int:
     body = BackfillBody(
-        name=asked.name,
-        namespace=asked.namespace,
-        begin=asked.begin,
-        end=asked.end,
-        overlap=asked.overlap,
-        dry_run=asked.dry_run,
+        name=args.name,
+        namespace=args.namespace,
+        begin=args.begin,
+        end=args.end,
+        overlap=args.overlap,
+        dry_run=args.dry_run,
     )
-    if asked.choice is not None:
-        backfill, has_server = await _change(asked, talk, msgspec.to_builtins(body)), True
+    if args.choice is not None:
+        backfill, has_server = await _change(args, talk, msgspec.to_builtins(body)), True
     else:
-        async with open_client(asked, talk, must_exist=True) as client:
-            namespace, about = asked.namespace or "default", f"schedule/{asked.name}"
+        async with open_client(args, talk, must_exist=True) as client:
+            namespace, about = args.namespace or "default", f"schedule/{args.name}"
             acting = client
-            if not asked.dry_run:
+            if not args.dry_run:
                 acting = await audited(client, "backfill_schedule", about, namespace=namespace)
             backfill = await backfill_json(acting, body, namespace)
             has_server = await is_served(client)
     zone, times = ZoneInfo(backfill["timezone"]), backfill["times"]
-    if asked.json:
+    if args.json:
         give_json(
             {
                 "name": backfill["name"],
                 "from": backfill["from"],
                 "to": backfill["to"],
-                "dry_run": asked.dry_run,
+                "dry_run": args.dry_run,
                 "times": times,
                 "waiting": backfill["waiting"],
             }
         )
-    elif asked.dry_run and times:
+    elif args.dry_run and times:
         give_text("\n".join(in_zone(read_instant(at, 0), zone) for at in times))
-    summary = f"{len(times)} time{'' if len(times) == 1 else 's'} {'would be ' if asked.dry_run else ''}recorded"
+    summary = f"{len(times)} time{'' if len(times) == 1 else 's'} {'would be ' if args.dry_run else ''}recorded"
     waiting = f"; {len(backfill['waiting'])} wait already" if backfill["waiting"] else ""
     them = "it" if len(times) == 1 else "them"
-    follow = "" if asked.dry_run or not times or has_server else f"; `perdure serve` starts {them}"
+    follow = "" if args.dry_run or not times or has_server else f"; `perdure serve` starts {them}"
     talk.say(f"{summary}{waiting}{follow}")
     return Exit.OK
 

@@ -23,6 +23,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("language", metavar="LANGUAGE", help="flow, playbook or story")
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    give_json(schema_of_language(languages(), asked.language))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    give_json(schema_of_language(languages(), args.language))
     return Exit.OK

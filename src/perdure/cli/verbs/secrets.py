@@ -29,17 +29,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_shared_again(actions.add_parser("rekey", help="encrypt all kept secrets with the first key"))
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    return complete(_rekey(asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    return complete(_rekey(args, talk))
 
 
-async def _rekey(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_client(asked, talk, must_exist=True) as client:
+async def _rekey(args: argparse.Namespace, talk: Console) -> int:
+    async with open_client(args, talk, must_exist=True) as client:
         recorded = await audited(client, "rekey_secrets", "secrets")
         credentials = open_credentials(recorded.store)
         numbers = [await credentials.rekey(), await KeptSecrets(recorded.store, credentials.keys).rekey()]
         changed, count = (sum(column) for column in zip(*numbers, strict=True))
-    if asked.json:
+    if args.json:
         give_json({"rekeyed": changed, "secrets": count})
     else:
         give_text(f"{changed} of {count} secrets were encrypted again")

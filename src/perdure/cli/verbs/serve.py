@@ -145,74 +145,74 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    if asked.config:
-        os.environ["PERDURE_CONFIG"] = asked.config
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    if args.config:
+        os.environ["PERDURE_CONFIG"] = args.config
     with serving_policy():
-        address = _address(asked, talk)
+        address = _address(args, talk)
         try:
-            if asked.processes == 1:
-                return complete(_serve(address, asked, talk), stopped=Exit.OK)
-            return _be_several(address, asked, talk)
+            if args.processes == 1:
+                return complete(_serve(address, args, talk), stopped=Exit.OK)
+            return _be_several(address, args, talk)
         finally:
             if address is not None:
                 address.socket.close()
 
 
-def _be_several(address: "Address | None", asked: argparse.Namespace, talk: Console) -> int:
+def _be_several(address: "Address | None", args: argparse.Namespace, talk: Console) -> int:
     """This process becomes the supervisor, and returns in every process that it has started."""
     from perdure.server.connection_counts import ConnectionCounts
 
     languages()  # what is imported before the processes begin, they have together
-    counts = ConnectionCounts(asked.processes)
+    counts = ConnectionCounts(args.processes)
     if address is not None:
         address.counts = counts
-    if asked.health is not None:
-        asked.health = bind_health(asked.health)
+    if args.health is not None:
+        args.health = bind_health(args.health)
     supervisor = Supervisor(
-        asked.processes,
+        args.processes,
         counts,
         talk.always,
-        lambda: _tell_begin(address, asked, talk),
-        forwards_hangup=asked.tls is not None,
+        lambda: _tell_begin(address, args, talk),
+        forwards_hangup=args.tls is not None,
     )
     process = supervisor.run()
     if isinstance(process, int):
         if process == Exit.OK:
             talk.always(STOPPED.format(goes_on=CONTINUE))
         return process
-    return complete(_serve(address, asked, talk, process), stopped=Exit.OK, signals={SIGTERM: Exit.TERMINATED})
+    return complete(_serve(address, args, talk, process), stopped=Exit.OK, signals={SIGTERM: Exit.TERMINATED})
 
 
-def _tell_begin(address: "Address | None", asked: argparse.Namespace, talk: Console) -> None:
-    several = "" if asked.processes == 1 else f" with {asked.processes} processes"
-    talk.always(f"serving {url_without_password(asked.db)}{several}; stop with Ctrl-C")
+def _tell_begin(address: "Address | None", args: argparse.Namespace, talk: Console) -> None:
+    several = "" if args.processes == 1 else f" with {args.processes} processes"
+    talk.always(f"serving {url_without_password(args.db)}{several}; stop with Ctrl-C")
     if address is not None:
-        _tell_address(address, asked, talk)
+        _tell_address(address, args, talk)
 
 
-def _tell_address(address: "Address", asked: argparse.Namespace, talk: Console) -> None:
+def _tell_address(address: "Address", args: argparse.Namespace, talk: Console) -> None:
     talk.always(f"listening on {address.url}")
-    if asked.json:
+    if args.json:
         give_json({"url": address.url, "pid": os.getpid()})
 
 
 async def _serve(
-    address: "Address | None", asked: argparse.Namespace, talk: Console, process: ServerProcess | None = None
+    address: "Address | None", args: argparse.Namespace, talk: Console, process: ServerProcess | None = None
 ) -> int:
-    log_to(talk, asked.verbose)
-    load_sources(asked.load)
+    log_to(talk, args.verbose)
+    load_sources(args.load)
     import_module(OUTPUT_CAPTURE).install_capture()
-    routes = read_routes(asked.route)
-    applied = read_applied(asked.apply) if process is None or process.is_first else []
-    return await _serve_at(address, applied, routes, asked, talk, process)
+    routes = read_routes(args.route)
+    applied = read_applied(args.apply) if process is None or process.is_first else []
+    return await _serve_at(address, applied, routes, args, talk, process)
 
 
 async def _serve_at(
     address: "Address | None",
     applied: "Sequence[AppliedDocument]",
     routes: dict[str, str],
-    asked: argparse.Namespace,
+    args: argparse.Namespace,
     talk: Console,
     process: ServerProcess | None,
 ) -> int:
@@ -220,22 +220,22 @@ async def _serve_at(
 
     settings = Settings(
         serves=True,
-        drives=not asked.no_engine,
+        drives=not args.no_engine,
         commit_tries=20,
-        grace=asked.grace / SECOND,
+        grace=args.grace / SECOND,
         routes=routes,
-        processes=asked.processes,
-        tasks_in_flight=ceil(Settings().tasks_in_flight / asked.processes),
+        processes=args.processes,
+        tasks_in_flight=ceil(Settings().tasks_in_flight / args.processes),
         recall_grace=read_server_settings(os.environ).workers.cancel_grace_s,
     )
-    lease = None if asked.lease is None else asked.lease / SECOND
-    most = None if asked.wait is None else asked.wait / SECOND
+    lease = None if args.lease is None else args.lease / SECOND
+    most = None if args.wait is None else args.wait / SECOND
     clock = SystemClock()
     group = None if process is None else process.group
-    open_the_store = partial(open_store, asked.db, clock, lease=lease, timeout=DATABASE_TIMEOUT, group=group)
-    async with health_page(asked.health) as page:
+    open_the_store = partial(open_store, args.db, clock, lease=lease, timeout=DATABASE_TIMEOUT, group=group)
+    async with health_page(args.health) as page:
         engine = Engine(
-            await opened(open_the_store, asked.db, most, talk), clock=clock, settings=settings, recover=False
+            await opened(open_the_store, args.db, most, talk), clock=clock, settings=settings, recover=False
         )
         engine.runtime.scheduler.partitions.notify = talk.say
         goes_on = CONTINUE
@@ -246,17 +246,17 @@ async def _serve_at(
                     if applied:
                         await apply_documents(engine, applied, "")
                     if process is None:
-                        _tell_begin(None, asked, talk)
+                        _tell_begin(None, args, talk)
                     if engine.runtime.is_guest and (process is None or process.is_first):
-                        talk.always(LOOKS_ON if asked.no_engine else WAITS)
+                        talk.always(LOOKS_ON if args.no_engine else WAITS)
                     if address is not None:
-                        await _begin_to_answer(api, engine, address, asked, talk, process)
+                        await _begin_to_answer(api, engine, address, args, talk, process)
                     if process is not None:
                         process.follow_orders(engine.runtime.scheduler.partitions.look_around)
                         process.is_ready()
                     collect_seldom()
                     try:
-                        await _stay(engine, asked, talk, api)
+                        await _stay(engine, args, talk, api)
                     except asyncio.CancelledError:
                         if engine.runtime.is_guest or await others_serve(engine):
                             goes_on = "The other servers continue them."
@@ -277,18 +277,18 @@ def read_routes(flags: list[tuple[str, str]]) -> dict[str, str]:
     return {route.provider: route.pool for route in written} | dict(flags)
 
 
-def _address(asked: argparse.Namespace, talk: Console) -> "Address | None":
+def _address(args: argparse.Namespace, talk: Console) -> "Address | None":
     """Where requests are answered, taken before anything is opened; None: nowhere.
 
     The default address is given up if another server of this machine has it.
     """
-    if asked.listen == OFF:
+    if args.listen == OFF:
         return None
     try:
         from perdure.server.api_server import Address, ApiOptions
         from perdure.server.listener import AddressUnusable
     except ImportError as error:
-        if asked.listen is not None:
+        if args.listen is not None:
             raise BadUsage(
                 f"--listen needs a package that is not installed: {error.name}", hint="pip install 'perdure[server]'"
             ) from None
@@ -300,27 +300,27 @@ def _address(asked: argparse.Namespace, talk: Console) -> "Address | None":
     from perdure.views.administration.access_tokens import AccessRole
 
     settings = read_server_settings(os.environ)
-    host, port = asked.listen or DEFAULT_ADDRESS
+    host, port = args.listen or DEFAULT_ADDRESS
     options = ApiOptions(
         host,
         port,
-        asked.db,
-        asked.grace / SECOND,
-        anonymous=None if asked.anonymous is None else AccessRole(asked.anonymous),
-        tls=asked.tls,
-        tls_names=asked.tls_name,
-        hosts=[*asked.host, *settings.server.hosts],
+        args.db,
+        args.grace / SECOND,
+        anonymous=None if args.anonymous is None else AccessRole(args.anonymous),
+        tls=args.tls,
+        tls_names=args.tls_name,
+        hosts=[*args.host, *settings.server.hosts],
         proxies=proxy_networks(settings.server),
-        data=asked.data,
-        is_open=asked.insecure_listen,
-        limits=settings.limits.divided(asked.processes),
+        data=args.data,
+        is_open=args.insecure_listen,
+        limits=settings.limits.divided(args.processes),
         worker_lease=settings.workers.lease,
         oidc=settings.oidc,
         drain_delay=settings.server.drain_delay,
         feed_keep=settings.feed.keep,
         audit_keep=audit_keep(settings.audit),
         hooks=[*read_hooks(settings.hooks), *trace_hooks(settings.traces, os.environ)],
-        has_console=not asked.no_console,
+        has_console=not args.no_console,
         write_tools=settings.mcp.write,
         metrics_have_namespaces=settings.metrics.namespaces,
         pools_with_secrets=frozenset(name for name, pool in settings.pools.items() if pool.secrets == "send"),
@@ -328,7 +328,7 @@ def _address(asked: argparse.Namespace, talk: Console) -> "Address | None":
     try:
         return Address(options)
     except AddressUnusable:
-        if asked.listen is not None or asked.json:
+        if args.listen is not None or args.json:
             raise
         talk.say(f"requests are not answered: another program listens on {host}:{port} (see --listen)")
         return None
@@ -338,27 +338,27 @@ async def _begin_to_answer(
     api: AsyncExitStack,
     engine: Engine,
     address: "Address",
-    asked: argparse.Namespace,
+    args: argparse.Namespace,
     talk: Console,
     process: ServerProcess | None,
 ) -> None:
     try:
-        await api.enter_async_context(_answering(engine, address, asked, talk, process))
+        await api.enter_async_context(_answering(engine, address, args, talk, process))
     except asyncio.CancelledError:
-        engine.store.limit_timeout(asked.grace / SECOND)  # whoever waits for a store that is away gives up then
+        engine.store.limit_timeout(args.grace / SECOND)  # whoever waits for a store that is away gives up then
         raise
 
 
 @asynccontextmanager
 async def _answering(
-    engine: Engine, address: "Address", asked: argparse.Namespace, talk: Console, process: ServerProcess | None
+    engine: Engine, address: "Address", args: argparse.Namespace, talk: Console, process: ServerProcess | None
 ) -> AsyncIterator[None]:
     from perdure.server.api_server import serving_api
 
     say = talk.always if process is None or process.is_first else lambda line: None  # all would say the same
     async with serving_api(engine, address, say):
         if process is None:
-            _tell_address(address, asked, talk)
+            _tell_address(address, args, talk)
         yield
 
 
@@ -370,19 +370,19 @@ async def _serve_when_driving(engine: Engine, talk: Console) -> None:
     await engine.run_services(talk.say)
 
 
-async def _stay(engine: Engine, asked: argparse.Namespace, talk: Console, api: AsyncExitStack) -> None:
+async def _stay(engine: Engine, args: argparse.Namespace, talk: Console, api: AsyncExitStack) -> None:
     services = asyncio.ensure_future(_serve_when_driving(engine, talk))
     try:
         await asyncio.shield(services)
     except asyncio.CancelledError:
         engine.store.limit_timeout(
-            asked.grace / SECOND
+            args.grace / SECOND
         )  # first of all: whoever waits for a store that is away gives up then
         services.cancel()
         await api.aclose()  # whoever waits for an answer gets one before the runs are handed over
         count = engine.runtime.tasks_in_flight
         if count:
-            talk.always(f"stopping; {count} task{'' if count == 1 else 's'} in flight may take {span(asked.grace)}")
+            talk.always(f"stopping; {count} task{'' if count == 1 else 's'} in flight may take {span(args.grace)}")
         if not await engine.runtime.leave():
             talk.say("not all tasks have ended; those are delivered again")
         engine.store.limit_timeout()

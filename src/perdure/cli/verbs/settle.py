@@ -30,14 +30,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_key(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    result = None if asked.not_done else jsontext.encode(asked.done)
-    done = f"effect {asked.effect!r} settled: {'not done' if asked.not_done else 'done'}"
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    result = None if args.not_done else jsontext.encode(args.done)
+    done = f"effect {args.effect!r} settled: {'not done' if args.not_done else 'done'}"
     return complete(
         steer(
-            asked,
+            args,
             talk,
             done,
-            lambda access, run: access.settle(run, asked.effect, result, key=asked.key, by=asked.by),
+            lambda access, run: access.settle(run, args.effect, result, key=args.key, by=args.by),
         )
     )

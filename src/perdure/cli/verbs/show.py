@@ -42,25 +42,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    return complete(_show(asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    return complete(_show(args, talk))
 
 
-async def _show(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_access(asked, talk) as access:
-        run = await access.resolve(asked.run)
-        query = ScreenQuery(at=asked.at, checksum=asked.checksum)
-        if asked.json or asked.output is not None:
+async def _show(args: argparse.Namespace, talk: Console) -> int:
+    async with open_access(args, talk) as access:
+        run = await access.resolve(args.run)
+        query = ScreenQuery(at=args.at, checksum=args.checksum)
+        if args.json or args.output is not None:
             picture = await access.ask(PICTURE, query, run)
-            give_text(resource_yaml(picture).rstrip("\n")) if asked.output == "yaml" and not asked.json else give_json(
+            give_text(resource_yaml(picture).rstrip("\n")) if args.output == "yaml" and not args.json else give_json(
                 picture
             )
             return Exit.OK
-        page = Page(await access.ask(SCREEN, query, run), asked)
+        page = Page(await access.ask(SCREEN, query, run), args)
         paint, width = Paint(sys.stdout), width_of(sys.stdout)
         lines = _aligned([(name, text) for name, text in page.lines() if text], paint)
         if page.screen.steps:
-            is_live = page.screen.run_status.is_owned or asked.at is not None
+            is_live = page.screen.run_status.is_owned or args.at is not None
             steps = step_lines(page.screen.steps, page.screen.now, paint, width, is_live=is_live)
             lines += ["", paint("steps", "dim"), *steps]
         give_text("\n".join(lines))
@@ -70,9 +70,9 @@ async def _show(asked: argparse.Namespace, talk: Console) -> int:
 class Page:
     """What one screen says about a run, in the order in which people ask."""
 
-    def __init__(self, screen: RunScreen, asked: argparse.Namespace) -> None:
+    def __init__(self, screen: RunScreen, args: argparse.Namespace) -> None:
         self.screen = screen
-        self._asked = asked
+        self._asked = args
 
     def lines(self) -> list[tuple[str, str]]:
         screen = self.screen

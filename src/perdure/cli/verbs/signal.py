@@ -38,13 +38,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_key(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    return complete(_signal(asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    return complete(_signal(args, talk))
 
 
-async def _signal(asked: argparse.Namespace, talk: Console) -> int:
-    words = list(asked.words)
-    asked.runs = [] if is_filtered(asked) else [run for run in words.pop(0).split(",") if run]
+async def _signal(args: argparse.Namespace, talk: Console) -> int:
+    words = list(args.words)
+    args.runs = [] if is_filtered(args) else [run for run in words.pop(0).split(",") if run]
     if not 1 <= len(words) <= 2:
         raise BadUsage("expected RUN NAME [VALUE], or a filter such as --label K=V and then NAME [VALUE]")
     name = words[0]
@@ -54,8 +54,8 @@ async def _signal(asked: argparse.Namespace, talk: Console) -> int:
         raise BadUsage(f"VALUE: {error}") from None
 
     def send(access: Access, run: RunId) -> Awaitable[SendResult]:
-        return access.signal(run, name, value, key=asked.key)
+        return access.signal(run, name, value, key=args.key)
 
-    members = {"signal": name, "value": value, "key": asked.key}
-    code, _ = await steer_runs(asked, talk, Verb.SIGNAL, f"signal {name!r} sent", send, members=members)
+    members = {"signal": name, "value": value, "key": args.key}
+    code, _ = await steer_runs(args, talk, Verb.SIGNAL, f"signal {name!r} sent", send, members=members)
     return code

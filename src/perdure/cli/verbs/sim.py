@@ -60,58 +60,58 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_load(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    load_sources(() if asked.choice is not None else asked.load)
-    if asked.runs < 1:
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    load_sources(() if args.choice is not None else args.load)
+    if args.runs < 1:
         raise BadUsage("--runs must be at least 1")
-    return complete((_ask_server if asked.choice is not None else _simulate)(asked, talk))
+    return complete((_ask_server if args.choice is not None else _simulate)(args, talk))
 
 
-async def _simulate(asked: argparse.Namespace, talk: Console) -> int:
+async def _simulate(args: argparse.Namespace, talk: Console) -> int:
     simulation = await import_module(SIMULATION).prepare(
-        asked.document,
-        input=_input(asked.input),
-        has_input=asked.input is not None,
-        faults=_faults(asked.faults),
-        scenario=asked.scenario,
-        is_confined=asked.confined,
+        args.document,
+        input=_input(args.input),
+        has_input=args.input is not None,
+        faults=_faults(args.faults),
+        scenario=args.scenario,
+        is_confined=args.confined,
     )
-    if asked.trace is not None:
-        simulated = simulation.replay(asked.trace)
-        return _give_replay(asked, {"seed": simulated.seed, **_facts(simulated), "parted_at": simulated.parted_at})
+    if args.trace is not None:
+        simulated = simulation.replay(args.trace)
+        return _give_replay(args, {"seed": simulated.seed, **_facts(simulated), "parted_at": simulated.parted_at})
     report = simulation.report()
-    for seed in range(asked.seed, asked.seed + asked.runs):
+    for seed in range(args.seed, args.seed + args.runs):
         report.add(simulation.simulator.run(seed))
     if not report.failing:
-        return _give(asked, talk, {**report.facts(), "shrunk": None})
+        return _give(args, talk, {**report.facts(), "shrunk": None})
     shrunk = simulation.simulator.shrunk(report.failing[0])
-    place = _keep(asked, simulation.to_file(shrunk).to_json())
-    return _give(asked, talk, {**report.facts(), "shrunk": {"file": place, "seed": shrunk.seed, **_facts(shrunk)}})
+    place = _keep(args, simulation.to_file(shrunk).to_json())
+    return _give(args, talk, {**report.facts(), "shrunk": {"file": place, "seed": shrunk.seed, **_facts(shrunk)}})
 
 
-async def _ask_server(asked: argparse.Namespace, talk: Console) -> int:
+async def _ask_server(args: argparse.Namespace, talk: Console) -> int:
     """The server gets the files and nothing else, and gives back what it has found."""
-    sent = SentFiles(import_module(SIMULATION).files_of(asked.document))
+    sent = SentFiles(import_module(SIMULATION).files_of(args.document))
     body = {
         "files": sent.texts,
-        "document": sent.names[str(Path(asked.document))],
-        "runs": asked.runs,
-        "seed": asked.seed,
-        "faults": _faults(asked.faults),
-        "scenario": asked.scenario,
+        "document": sent.names[str(Path(args.document))],
+        "runs": args.runs,
+        "seed": args.seed,
+        "faults": _faults(args.faults),
+        "scenario": args.scenario,
     }
-    if asked.input is not None:
-        body["input"] = _input(asked.input)
-    if asked.trace is not None:
+    if args.input is not None:
+        body["input"] = _input(args.input)
+    if args.trace is not None:
         body["trace"] = "perdure.trace.json"
-        sent.texts["perdure.trace.json"] = asked.trace.read_text(encoding="utf-8")
-    async with server_access(asked, talk.say) as server:
+        sent.texts["perdure.trace.json"] = args.trace.read_text(encoding="utf-8")
+    async with server_access(args, talk.say) as server:
         answer = await server.simulate(body)
-    if asked.trace is not None:
-        return _give_replay(asked, answer)
+    if args.trace is not None:
+        return _give_replay(args, answer)
     if answer["shrunk"] is not None:
-        answer["shrunk"]["file"] = _keep(asked, jsontext.encode(answer["shrunk"].pop("schedule")))
-    return _give(asked, talk, answer)
+        answer["shrunk"]["file"] = _keep(args, jsontext.encode(answer["shrunk"].pop("schedule")))
+    return _give(args, talk, answer)
 
 
 def _faults(text: str) -> list[str]:
@@ -121,9 +121,9 @@ def _faults(text: str) -> list[str]:
     return faults
 
 
-def _keep(asked: argparse.Namespace, schedule: bytes) -> str:
+def _keep(args: argparse.Namespace, schedule: bytes) -> str:
     """Write a failing schedule; others cannot read it, because it has the input."""
-    place: Path = asked.write or Path(asked.document).with_suffix(".failing.json")
+    place: Path = args.write or Path(args.document).with_suffix(".failing.json")
     with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(schedule)
     return str(place)
@@ -138,8 +138,8 @@ def _input(text: str | None) -> Any:
         raise BadUsage(f"--input is not JSON: {text}") from None
 
 
-def _give_replay(asked: argparse.Namespace, simulated: dict[str, Any]) -> int:
-    if asked.json:
+def _give_replay(args: argparse.Namespace, simulated: dict[str, Any]) -> int:
+    if args.json:
         give_json(simulated)
     else:
         give_text("\n".join([*(line.strip() for line in _described(simulated["faults"])), *_end(simulated)]))
@@ -175,15 +175,15 @@ def _violated(violation: dict[str, Any]) -> str:
     return f"violated: {INVARIANTS[violation['invariant']]}: {violation['message']}"
 
 
-def _give(asked: argparse.Namespace, talk: Console, facts: dict[str, Any]) -> int:
+def _give(args: argparse.Namespace, talk: Console, facts: dict[str, Any]) -> int:
     shrunk: dict[str, Any] | None = facts["shrunk"]
-    if asked.json:
+    if args.json:
         give_json(facts)
     else:
         give_text("\n".join(_lines(facts)))
     if shrunk is None:
         return Exit.OK
-    talk.say(f"again: perdure sim {asked.document} --trace {shrunk['file']}")
+    talk.say(f"again: perdure sim {args.document} --trace {shrunk['file']}")
     return Exit.FAILED
 
 
@@ -193,7 +193,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     lines = [f"{facts['runs']} runs, {facts['crashes']} crashes", f"  ends: {ends}", f"  virtual time: {spans}"]
     covered, shrunk = facts["coverage"], facts["shrunk"]
     if covered is not None:
-        lines.append(f"  covered are {share(covered, 'steps')} steps, {share(covered, 'arcs')} arcs")
+        lines.append(f"  covered: {share(covered, 'steps')} steps, {share(covered, 'arcs')} arcs")
         lines += [f"    not covered: {phrase}" for phrase in covered["missing"][:10]]
     lines += [f"  `check` has found: {finding['kind']} ({finding['certainty']})" for finding in facts["findings"]]
     lines += [f"  {phrase}" for phrase in facts["unforeseen"]]

@@ -29,14 +29,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_run(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    return complete(_status(asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    return complete(_status(args, talk))
 
 
-async def _status(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_access(asked, talk) as access:
-        status = await access.ask(STATUS, NoParameters(), await access.resolve(asked.run))
-        if asked.json:
+async def _status(args: argparse.Namespace, talk: Console) -> int:
+    async with open_access(args, talk) as access:
+        status = await access.ask(STATUS, NoParameters(), await access.resolve(args.run))
+        if args.json:
             give_json(status)
         else:
             give_text("\n".join(outline(status, width_of(sys.stdout) or PIPE_WIDTH)))

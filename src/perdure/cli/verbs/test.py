@@ -54,67 +54,67 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_load(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    load_sources(() if asked.choice is not None else asked.load)
-    return complete(_test(asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    load_sources(() if args.choice is not None else args.load)
+    return complete(_test(args, talk))
 
 
-async def _test(asked: argparse.Namespace, talk: Console) -> int:
-    tested = await (_play_there if asked.choice is not None else _play_here)(asked, talk)
+async def _test(args: argparse.Namespace, talk: Console) -> int:
+    tested = await (_play_there if args.choice is not None else _play_here)(args, talk)
     verdicts = tested["scenarios"]
     if not verdicts:
-        raise BadUsage(f"no scenario has {asked.only!r} in its name")
-    if asked.junit is not None:
-        asked.junit.write_bytes(to_junit(verdicts))
-    if asked.json:
+        raise BadUsage(f"no scenario has {args.only!r} in its name")
+    if args.junit is not None:
+        args.junit.write_bytes(to_junit(verdicts))
+    if args.json:
         give_json(tested)
     else:
         for covered in tested["coverage"]:
-            give_text("\n".join(_coverage_lines(covered, asked.coverage)))
+            give_text("\n".join(_coverage_lines(covered, args.coverage)))
         give_text(f"{tested['passed']} passed, {tested['failed']} failed")
     return Exit.FAILED if tested["failed"] else Exit.OK
 
 
-async def _play_here(asked: argparse.Namespace, talk: Console) -> dict[str, Any]:
+async def _play_here(args: argparse.Namespace, talk: Console) -> dict[str, Any]:
     suite = import_module(SCENARIO_SUITE)
-    paths = list(dict.fromkeys(path for place in asked.places for path in suite.find_files(place)))
-    files = suite.read_files(paths, is_confined=asked.confined)
+    paths = list(dict.fromkeys(path for place in args.places for path in suite.find_files(place)))
+    files = suite.read_files(paths, is_confined=args.confined)
 
     def say(verdict: ScenarioVerdict) -> None:
-        if not asked.json:
+        if not args.json:
             give_text("\n".join(_lines(verdict.facts())))
 
-    verdicts, coverages = await suite.play_files(files, crashes=asked.crash == "all", only=asked.only, say=say)
+    verdicts, coverages = await suite.play_files(files, crashes=args.crash == "all", only=args.only, say=say)
     failed = sum(not verdict.has_passed for verdict in verdicts)
     return {
         "passed": len(verdicts) - failed,
         "failed": failed,
         "scenarios": [verdict.facts() for verdict in verdicts],
         "coverage": [
-            {**covered.facts(), **({"text": draw(asked.coverage, covered.coverage)} if asked.coverage else {})}
+            {**covered.facts(), **({"text": draw(args.coverage, covered.coverage)} if args.coverage else {})}
             for covered in coverages
         ],
     }
 
 
-async def _play_there(asked: argparse.Namespace, talk: Console) -> dict[str, Any]:
+async def _play_there(args: argparse.Namespace, talk: Console) -> dict[str, Any]:
     """By a server, which gets the files and nothing else."""
     suite = import_module(SCENARIO_SUITE)
-    paths = list(dict.fromkeys(path for place in asked.places for path in suite.find_files(place)))
+    paths = list(dict.fromkeys(path for place in args.places for path in suite.find_files(place)))
     files = suite.read_files(paths)
     sent = SentFiles([path for tested in files for path in (tested.path, tested.document, *tested.beside())])
     body = {
         "files": sent.texts,
         "places": [sent.names[str(path)] for path in paths],
-        "crash": asked.crash,
-        "only": asked.only,
-        "coverage": asked.coverage,
+        "crash": args.crash,
+        "only": args.only,
+        "coverage": args.coverage,
     }
-    async with server_access(asked, talk.say) as server:
+    async with server_access(args, talk.say) as server:
         tested = await server.test(body)
     for verdict in tested["scenarios"]:
         verdict["file"], verdict["document"] = sent.path(verdict["file"]), sent.path(verdict["document"])
-        if not asked.json:
+        if not args.json:
             give_text("\n".join(_lines(verdict)))
     for covered in tested["coverage"]:
         covered["document"] = sent.path(covered["document"])
@@ -134,7 +134,7 @@ def _lines(verdict: dict[str, Any]) -> list[str]:
 
 def _coverage_lines(covered: dict[str, Any], form: str | None) -> list[str]:
     shares = ", ".join(f"{share(covered, name)} {name}" for name in ("steps", "arcs", "branches"))
-    head = f"{covered['document']}: covered are {shares}"
+    head = f"{covered['document']}: covered: {shares}"
     if form is not None:
         return [head, covered["text"]]
     missing = covered["missing"]

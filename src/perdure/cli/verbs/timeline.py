@@ -51,17 +51,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--at", metavar="MOMENT", help=f"show the run as it was after {HELP}")
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    return complete(_show(asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    return complete(_show(args, talk))
 
 
-async def _show(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_access(asked, talk) as access:
-        run = await access.resolve(asked.run)
-        if asked.json:
-            give_json(await access.ask(TIMELINE_JSON, TimelineJsonQuery(at=asked.at), run))
+async def _show(args: argparse.Namespace, talk: Console) -> int:
+    async with open_access(args, talk) as access:
+        run = await access.resolve(args.run)
+        if args.json:
+            give_json(await access.ask(TIMELINE_JSON, TimelineJsonQuery(at=args.at), run))
             return Exit.OK
-        timeline = await access.ask(TIMELINE, TimelineQuery(at=asked.at, everything=asked.everything), run)
+        timeline = await access.ask(TIMELINE, TimelineQuery(at=args.at, everything=args.everything), run)
     give_text("\n".join(_Chart(timeline).lines()))
     return Exit.OK
 

@@ -61,19 +61,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         a.add_shared_again(action)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    return complete({"create": _create, "list": _list, "revoke": _revoke}[asked.action](asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    return complete({"create": _create, "list": _list, "revoke": _revoke}[args.action](args, talk))
 
 
-async def _create(asked: argparse.Namespace, talk: Console) -> int:
-    if asked.choice is not None:
-        body = {"name": asked.name, "role": asked.role, "namespaces": asked.namespace, "pools": asked.pool}
-        body |= {} if asked.expires is None else {"expires_in": asked.expires / SECOND}
-        async with server_access(asked, talk.say) as server:
+async def _create(args: argparse.Namespace, talk: Console) -> int:
+    if args.choice is not None:
+        body = {"name": args.name, "role": args.role, "namespaces": args.namespace, "pools": args.pool}
+        body |= {} if args.expires is None else {"expires_in": args.expires / SECOND}
+        async with server_access(args, talk.say) as server:
             made = await server.call("POST", TOKENS, body)
     else:
-        made = await _create_on_store(asked, talk)
-    if asked.json:
+        made = await _create_on_store(args, talk)
+    if args.json:
         give_json(made)
     else:
         give_text(made["token"])
@@ -81,15 +81,15 @@ async def _create(asked: argparse.Namespace, talk: Console) -> int:
     return Exit.OK
 
 
-async def _create_on_store(asked: argparse.Namespace, talk: Console) -> dict[str, Any]:
-    async with open_client(asked, talk) as client:
+async def _create_on_store(args: argparse.Namespace, talk: Console) -> dict[str, Any]:
+    async with open_client(args, talk) as client:
         made = await create_token(
-            client.acting(act_on_store(client, "create_access_token", f"token/{asked.name}")),
-            asked.name,
-            AccessRole(asked.role),
-            namespaces=asked.namespace,
-            pools=asked.pool,
-            expires_in=asked.expires,
+            client.acting(act_on_store(client, "create_access_token", f"token/{args.name}")),
+            args.name,
+            AccessRole(args.role),
+            namespaces=args.namespace,
+            pools=args.pool,
+            expires_in=args.expires,
             by="store",
         )
         await seal_on_store(client)
@@ -97,14 +97,14 @@ async def _create_on_store(asked: argparse.Namespace, talk: Console) -> dict[str
     return {**shown, "pools": list(made.pools), "expires_at": made.expires_at, "token": made.token}
 
 
-async def _list(asked: argparse.Namespace, talk: Console) -> int:
-    if asked.choice is not None:
-        async with server_access(asked, talk.say) as server:
+async def _list(args: argparse.Namespace, talk: Console) -> int:
+    if args.choice is not None:
+        async with server_access(args, talk.say) as server:
             tokens = [token async for token in server.pages(TOKENS)]
     else:
-        async with open_client(asked, talk, must_exist=True) as client:
+        async with open_client(args, talk, must_exist=True) as client:
             tokens = await list_tokens(client)
-    if asked.json:
+    if args.json:
         give_json(tokens)
     elif tokens:
         rows = [
@@ -123,16 +123,16 @@ async def _list(asked: argparse.Namespace, talk: Console) -> int:
     return Exit.OK
 
 
-async def _revoke(asked: argparse.Namespace, talk: Console) -> int:
-    if asked.choice is not None:
-        async with server_access(asked, talk.say) as server:
-            revoked = await server.call("DELETE", f"{TOKENS}/{quote(asked.name, safe='')}")
+async def _revoke(args: argparse.Namespace, talk: Console) -> int:
+    if args.choice is not None:
+        async with server_access(args, talk.say) as server:
+            revoked = await server.call("DELETE", f"{TOKENS}/{quote(args.name, safe='')}")
     else:
-        async with open_client(asked, talk, must_exist=True) as client:
-            act = act_on_store(client, "revoke_access_token", f"token/{asked.name}")
-            revoked = await revoke_token(client.acting(act), asked.name)
+        async with open_client(args, talk, must_exist=True) as client:
+            act = act_on_store(client, "revoke_access_token", f"token/{args.name}")
+            revoked = await revoke_token(client.acting(act), args.name)
             await seal_on_store(client)
-    if asked.json:
+    if args.json:
         give_json(revoked)
-    talk.say(f"token {asked.name!r} is revoked")
+    talk.say(f"token {args.name!r} is revoked")
     return Exit.OK

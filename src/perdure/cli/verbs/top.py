@@ -66,17 +66,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    return complete(_top(asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    return complete(_top(args, talk))
 
 
-async def _top(asked: argparse.Namespace, talk: Console) -> int:
-    every = max(asked.every, SECOND // 10) / SECOND
-    is_screen = not asked.json and not asked.once and is_terminal(sys.stdout) and sys.stdin.isatty()
-    async with open_access(asked, talk) as access:
+async def _top(args: argparse.Namespace, talk: Console) -> int:
+    every = max(args.every, SECOND // 10) / SECOND
+    is_screen = not args.json and not args.once and is_terminal(sys.stdout) and sys.stdin.isatty()
+    async with open_access(args, talk) as access:
         lines: Callable[[dict[str, Any], int | None], list[str]]
-        if asked.run is not None:
-            topology = TopologyOverview(access, await access.resolve(asked.run), SystemClock())
+        if args.run is not None:
+            topology = TopologyOverview(access, await access.resolve(args.run), SystemClock())
             lines = topology_lines
             if not is_screen:
                 await topology.read()
@@ -85,8 +85,8 @@ async def _top(asked: argparse.Namespace, talk: Console) -> int:
             async def read(limit: int) -> dict[str, Any]:
                 return await topology.read()
         else:
-            read, lines = _overview(access, asked).read, _lines
-        if asked.json:
+            read, lines = _overview(access, args).read, _lines
+        if args.json:
             give_json(await read(MOST_LISTED))
         elif not is_screen:
             give_text("\n".join(lines(await read(MOST_LISTED), width_of(sys.stdout))))
@@ -95,9 +95,9 @@ async def _top(asked: argparse.Namespace, talk: Console) -> int:
         return Exit.OK
 
 
-def _overview(access: Access, asked: argparse.Namespace) -> LiveOverview | RemoteOverview:
+def _overview(access: Access, args: argparse.Namespace) -> LiveOverview | RemoteOverview:
     if isinstance(access, StoreAccess):
-        return LiveOverview(access.client, open_admin(asked.db, SystemClock()))
+        return LiveOverview(access.client, open_admin(args.db, SystemClock()))
     return RemoteOverview(lambda limit: access.overview(limit))
 
 

@@ -51,30 +51,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_load(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    if asked.story is None and asked.impulse is None:
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    if args.story is None and args.impulse is None:
         raise BadUsage("name a Story, or an Impulse with --impulse")
-    if asked.story is not None and asked.impulse is not None:
+    if args.story is not None and args.impulse is not None:
         raise BadUsage("an Impulse names its Story itself; leave STORY out")
-    if asked.impulse is not None and asked.key is not None:
+    if args.impulse is not None and args.key is not None:
         raise BadUsage("the key of an Impulse follows from its own policy; give a --token, or nothing")
-    inputs = a.with_members(asked.input, asked.set)
-    if asked.impulse is None and not isinstance(inputs, dict | None):
+    inputs = a.with_members(args.input, args.set)
+    if args.impulse is None and not isinstance(inputs, dict | None):
         raise BadUsage("the inputs of a Story are a JSON object")
-    asked.detach = True
-    return complete(_trigger(asked, talk, inputs))
+    args.detach = True
+    return complete(_trigger(args, talk, inputs))
 
 
-async def _trigger(asked: argparse.Namespace, talk: Console, inputs: Any) -> int:
-    if asked.choice is not None:
-        request, goes_on = await _trigger_on_server(asked, talk, inputs), TAKEN_UP
+async def _trigger(args: argparse.Namespace, talk: Console, inputs: Any) -> int:
+    if args.choice is not None:
+        request, goes_on = await _trigger_on_server(args, talk, inputs), TAKEN_UP
     else:
-        request, goes_on = await _trigger_here(asked, talk, inputs)
+        request, goes_on = await _trigger_here(args, talk, inputs)
     status = request["status"]
     run = _run_of(request)
-    if asked.json:
+    if args.json:
         give_json(request)
-    if not asked.json:
+    if not args.json:
         give_text(f"storytrigger/{request['metadata']['name']} {status['decision']}" + (f" {run}" if run else ""))
     if status["decision"] == "Rejected":
         talk.always(f"{status['reason']}: {status['message']}")
@@ -91,22 +91,22 @@ def _run_of(request: dict[str, Any]) -> str:
     return str(status.get("storyRunRef", {}).get("name", "") or status.get("runRef", {}).get("id", ""))
 
 
-async def _trigger_here(asked: argparse.Namespace, talk: Console, inputs: Any) -> tuple[dict[str, Any], str]:
+async def _trigger_here(args: argparse.Namespace, talk: Console, inputs: Any) -> tuple[dict[str, Any], str]:
     from perdure.server.handlers.schedule_handlers import story_reference
 
-    namespace = asked.namespace or "default"
-    async with open_engine(asked, talk, must_exist=True) as engine:
-        story, version = asked.story, asked.version
+    namespace = args.namespace or "default"
+    async with open_engine(args, talk, must_exist=True) as engine:
+        story, version = args.story, args.version
         reference = None if story is None else await story_reference(engine, story, version, namespace)
         request = await engine.trigger(
-            reference, inputs, token=asked.token, key=asked.key, impulse=asked.impulse, namespace=namespace
+            reference, inputs, token=args.token, key=args.key, impulse=args.impulse, namespace=namespace
         )
-        return request, await who_goes_on(engine, resume_command(asked, _run_of(request)))
+        return request, await who_goes_on(engine, resume_command(args, _run_of(request)))
 
 
-async def _trigger_on_server(asked: argparse.Namespace, talk: Console, inputs: Any) -> dict[str, Any]:
-    body = {"story": asked.story, "version": asked.version, "impulse": asked.impulse, "input": inputs}
-    body |= {"token": asked.token, "key": asked.key, "namespace": asked.namespace}
-    async with server_access(asked, talk.say) as server:
+async def _trigger_on_server(args: argparse.Namespace, talk: Console, inputs: Any) -> dict[str, Any]:
+    body = {"story": args.story, "version": args.version, "impulse": args.impulse, "input": inputs}
+    body |= {"token": args.token, "key": args.key, "namespace": args.namespace}
+    async with server_access(args, talk.say) as server:
         request: dict[str, Any] = await server.call("POST", "/api/v1/triggers", body, key=secrets.token_hex(16))
         return request

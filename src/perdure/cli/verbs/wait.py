@@ -45,8 +45,8 @@ def condition(text: str) -> ConditionQuery:
     raise ValueError(f"{text!r} cannot be waited for (expected ended, step=NAME or phase=PHASE)")
 
 
-def spell(asked: ConditionQuery) -> str:
-    return f"{asked.kind}={asked.name}" if asked.name else asked.kind
+def spell(args: ConditionQuery) -> str:
+    return f"{args.kind}={args.name}" if args.name else args.kind
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -65,26 +65,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    return complete(_wait(asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    return complete(_wait(args, talk))
 
 
-async def _wait(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_access(asked, talk) as observer:
-        run = await observer.resolve(asked.run)
+async def _wait(args: argparse.Namespace, talk: Console) -> int:
+    async with open_access(args, talk) as observer:
+        run = await observer.resolve(args.run)
         try:
-            async with asyncio.timeout(None if asked.timeout is None else asked.timeout / SECOND) as bound:
-                result = await _until(observer, run, asked.condition, talk)
+            async with asyncio.timeout(None if args.timeout is None else args.timeout / SECOND) as bound:
+                result = await _until(observer, run, args.condition, talk)
         except TimeoutError:
             if not bound.expired():
                 raise
-            result = await observer.ask(CONDITION, asked.condition, run)
+            result = await observer.ask(CONDITION, args.condition, run)
             if not result.is_met:
-                talk.always(f"run {run}: {spell(asked.condition)} did not come within {span(asked.timeout)}")
-                return _tell(asked, run, result, Exit.WAIT_TIMED_OUT)
+                talk.always(f"run {run}: {spell(args.condition)} did not come within {span(args.timeout)}")
+                return _tell(args, run, result, Exit.WAIT_TIMED_OUT)
         if not result.is_met:
-            talk.always(f"run {run} has {result.status.done}; {spell(asked.condition)} does not come any more")
-        return _tell(asked, run, result, Exit.OK if result.is_met else Exit.CONFLICT)
+            talk.always(f"run {run} has {result.status.done}; {spell(args.condition)} does not come any more")
+        return _tell(args, run, result, Exit.OK if result.is_met else Exit.CONFLICT)
 
 
 async def _until(access: Access, run: RunId, condition: ConditionQuery, talk: Console) -> ConditionResult:
@@ -98,9 +98,9 @@ async def _until(access: Access, run: RunId, condition: ConditionQuery, talk: Co
     return result
 
 
-def _tell(asked: argparse.Namespace, run: RunId, result: ConditionResult, code: Exit) -> Exit:
-    if asked.json:
-        give_json({"id": run, "status": result.status, "for": spell(asked.condition), "met": result.is_met})
+def _tell(args: argparse.Namespace, run: RunId, result: ConditionResult, code: Exit) -> Exit:
+    if args.json:
+        give_json({"id": run, "status": result.status, "for": spell(args.condition), "met": result.is_met})
     else:
         give_text(result.status)
     return code

@@ -37,14 +37,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    return complete(_explain(asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    return complete(_explain(args, talk))
 
 
-async def _explain(asked: argparse.Namespace, talk: Console) -> int:
-    async with open_access(asked, talk) as access:
-        causes = await access.ask(CAUSES, CauseQuery(asked.step, asked.field), await access.resolve(asked.run))
-        if asked.json:
+async def _explain(args: argparse.Namespace, talk: Console) -> int:
+    async with open_access(args, talk) as access:
+        causes = await access.ask(CAUSES, CauseQuery(args.step, args.field), await access.resolve(args.run))
+        if args.json:
             give_json(causes)
             return Exit.OK
         chain = causes["chain"]
@@ -55,5 +55,5 @@ async def _explain(asked: argparse.Namespace, talk: Console) -> int:
             lines.append(head + indented(wrapped(link["text"], width, len(head)), len(head)))
         give_text("\n".join(lines))
         for command in causes["commands"]:
-            talk.say(f"do: {with_store(asked, command)}")
+            talk.say(f"do: {with_store(args, command)}")
         return Exit.OK

@@ -61,17 +61,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    if asked.config:
-        os.environ["PERDURE_CONFIG"] = asked.config
-    asked.server = asked.server or os.environ.get("PERDURE_SERVER")
-    if not asked.server:
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    if args.config:
+        os.environ["PERDURE_CONFIG"] = args.config
+    args.server = args.server or os.environ.get("PERDURE_SERVER")
+    if not args.server:
         raise BadUsage("a worker needs the address of a server", hint="perdure worker --server URL --token @FILE")
-    if asked.slots < 1:
+    if args.slots < 1:
         raise BadUsage("--slots must be 1 or more")
-    token = _token(asked.token or os.environ.get("PERDURE_TOKEN", ""))
+    token = _token(args.token or os.environ.get("PERDURE_TOKEN", ""))
     with serving_policy():
-        return complete(_work(asked, token, talk), stopped=Exit.OK)
+        return complete(_work(args, token, talk), stopped=Exit.OK)
 
 
 def _token(text: str) -> str:
@@ -85,9 +85,9 @@ def _token(text: str) -> str:
     return text.strip()
 
 
-async def _work(asked: argparse.Namespace, token: str, talk: Console) -> int:
-    log_to(talk, asked.verbose)
-    load_sources(asked.load)
+async def _work(args: argparse.Namespace, token: str, talk: Console) -> int:
+    log_to(talk, args.verbose)
+    load_sources(args.load)
     import_module(OUTPUT_CAPTURE).install_capture(None)
 
     from perdure.server.worker_protocol.stream_client import StreamWorker
@@ -95,40 +95,40 @@ async def _work(asked: argparse.Namespace, token: str, talk: Console) -> int:
 
     clock, dialects = SystemClock(), languages()
     source = ServerSource(
-        asked.server,
+        args.server,
         token,
-        worker=asked.name or f"{socket.gethostname()}-{os.getpid()}",
-        pools=asked.pool,
-        slots=asked.slots,
+        worker=args.name or f"{socket.gethostname()}-{os.getpid()}",
+        pools=args.pool,
+        slots=args.slots,
         known=known_providers(),
         languages=dialects,
         now=clock.now,
-        ca=asked.ca,
+        ca=args.ca,
         say=talk.say,
     )
     await source.open()
     if not source.pools:
         raise BadUsage("the token names no pool", hint="Name one with --pool.")
     executor = local_executor(clock, source.document, dialects, sent=source.secrets_for)
-    talk.always(f"working for {', '.join(source.pools)} of {asked.server}; stop with Ctrl-C")
-    if asked.json:
-        give_json({"server": asked.server, "pools": source.pools, "pid": os.getpid()})
-    worker = pool_worker(source, executor, clock, source.worker, asked.slots)
+    talk.always(f"working for {', '.join(source.pools)} of {args.server}; stop with Ctrl-C")
+    if args.json:
+        give_json({"server": args.server, "pools": source.pools, "pid": os.getpid()})
+    worker = pool_worker(source, executor, clock, source.worker, args.slots)
     providers, perform = stream_performer()
     streams = StreamWorker(
-        asked.server,
+        args.server,
         token,
         worker=source.worker,
         pools=source.pools,
         providers=providers,
         perform=perform,
-        ca=asked.ca,
+        ca=args.ca,
         say=talk.always,
     )
     collect_seldom()
     streaming = asyncio.ensure_future(streams.run())
     stopping = asyncio.Event()
-    working = asyncio.ensure_future(worker.run(stopping, asked.grace / SECOND))
+    working = asyncio.ensure_future(worker.run(stopping, args.grace / SECOND))
     try:
         await asyncio.shield(working)
     except asyncio.CancelledError:
@@ -137,7 +137,7 @@ async def _work(asked: argparse.Namespace, token: str, talk: Console) -> int:
         if in_hand:
             talk.always(f"stopping; {in_hand} tasks in hand may end")
         streaming.cancel()
-        await streams.leave(asked.grace / SECOND)
+        await streams.leave(args.grace / SECOND)
         left = await working
         talk.always(f"stopped{f'; {left} tasks were given back' if left else ''}")
         raise

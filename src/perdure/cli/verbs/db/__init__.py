@@ -45,6 +45,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action.epilog = f"{action.epilog}\n{EXIT_CODES}"
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    refuse_server(asked)
-    return int(import_module(f"{__name__}.{asked.action}").perform(asked, talk))
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    refuse_server(args)
+    return int(import_module(f"{__name__}.{args.action}").perform(args, talk))

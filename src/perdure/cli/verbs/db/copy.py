@@ -34,17 +34,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    log_to(talk, asked.verbose)
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    log_to(talk, args.verbose)
     clock = SystemClock()
-    source, target = open_admin(asked.source, clock), open_admin(asked.target, clock)
+    source, target = open_admin(args.source, clock), open_admin(args.target, clock)
     if source.identity == target.identity:
         raise BadUsage(f"{source.address} cannot be copied into itself")
     throttle = Throttle(talk)
     result = copy_json(source, target, throttle.say)
     throttle.done()
-    record_command(asked.target, "copy_store", "store")
-    if asked.json:
+    record_command(args.target, "copy_store", "store")
+    if args.json:
         give_json(result)
     copied = result["copied"]
     talk.say(

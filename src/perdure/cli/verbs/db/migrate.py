@@ -26,21 +26,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only list what would be applied")
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    log_to(talk, asked.verbose)
-    admin = open_admin(asked.db, SystemClock())
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    log_to(talk, args.verbose)
+    admin = open_admin(args.db, SystemClock())
     before = admin.schema()
-    if before.missing and not asked.dry_run:
+    if before.missing and not args.dry_run:
         admin.migrate()
-        record_command(asked.db, "migrate_store", f"schema/{before.newest}")
-    after = admin.schema() if before.missing and not asked.dry_run else before
+        record_command(args.db, "migrate_store", f"schema/{before.newest}")
+    after = admin.schema() if before.missing and not args.dry_run else before
     missing = list(before.missing)
-    if asked.json:
+    if args.json:
         result = {"store": admin.address, "from": before.version, "to": after.version, "newest": after.newest}
-        give_json(result | {"migrations": missing, "applied": bool(missing) and not asked.dry_run})
+        give_json(result | {"migrations": missing, "applied": bool(missing) and not args.dry_run})
     if not missing:
         talk.say(f"{admin.address} has schema {before.version}; there is nothing to do")
-    elif asked.dry_run:
+    elif args.dry_run:
         talk.say(f"{admin.address} has schema {before.version}; would apply {', '.join(missing)}")
     else:
         talk.say(f"{admin.address}: schema {before.version} is now {after.version} ({', '.join(missing)})")

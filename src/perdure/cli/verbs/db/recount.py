@@ -25,12 +25,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    log_to(talk, asked.verbose)
-    admin = open_admin(asked.db, SystemClock())
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    log_to(talk, args.verbose)
+    admin = open_admin(args.db, SystemClock())
     repaired = admin.recount()
-    record_command(asked.db, "recount_store", f"counts/{repaired}")
-    if asked.json:
+    record_command(args.db, "recount_store", f"counts/{repaired}")
+    if args.json:
         give_json({"store": admin.address, "repaired": repaired})
     talk.say(f"{admin.address}: {f'{repaired:,} counts were wrong' if repaired else 'every count was right'}")
     return Exit.OK

@@ -30,11 +30,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    log_to(talk, asked.verbose)
-    admin = open_admin(asked.db, SystemClock())
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    log_to(talk, args.verbose)
+    admin = open_admin(args.db, SystemClock())
     statistics = statistics_json(admin.address, admin.statistics())
-    if asked.json:
+    if args.json:
         give_json(statistics)
     else:
         give_text("\n".join(outline(_for_people(statistics), width_of(sys.stdout))))

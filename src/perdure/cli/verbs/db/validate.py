@@ -33,10 +33,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_load(parser)
 
 
-def perform(asked: argparse.Namespace, talk: Console) -> int:
-    log_to(talk, asked.verbose)
-    load_sources(asked.load)
-    admin = open_admin(asked.db, SystemClock())
+def perform(args: argparse.Namespace, talk: Console) -> int:
+    log_to(talk, args.verbose)
+    load_sources(args.load)
+    admin = open_admin(args.db, SystemClock())
     throttle = Throttle(talk)
     findings: list[dict[str, Any]] = []
     count = 0
@@ -49,11 +49,11 @@ def perform(asked: argparse.Namespace, talk: Console) -> int:
             count += 1
             if len(findings) < MAX_LISTED:
                 findings.append(finding)
-                if not asked.json:
+                if not args.json:
                     throttle.done()
                     give_text(_line(finding))
     throttle.done()
-    if asked.json:
+    if args.json:
         give_json(
             {
                 "store": admin.address,
