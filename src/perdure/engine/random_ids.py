@@ -1,7 +1,9 @@
 """Ids of root runs and of catalog entries. The only place of the engine that draws randomness."""
 
+import os
 import secrets
 import uuid
+from collections import deque
 from hashlib import sha256
 
 from perdure.kernel.ids import DEFAULT_NAMESPACE
@@ -13,9 +15,30 @@ _PAIRS = tuple(first + second for first in _ALPHABET for second in _ALPHABET)
 _SLUG = lazy_regex(r"[^a-z0-9]+")
 
 
+_DRAWN_AT_ONCE = 256
+_drawn: deque[bytes] = deque()  # 16 random bytes each, for one id; several threads may take from it
+os.register_at_fork(after_in_child=_drawn.clear)
+
+
+def random_bytes() -> bytes:
+    """16 random bytes for an id that need not be secret. They are drawn many at a time, because each draw is a system
+    call. For what must stay secret, use `secrets`.
+    """
+    try:
+        return _drawn.pop()
+    except IndexError:
+        block = os.urandom(16 * _DRAWN_AT_ONCE)
+        _drawn.extend(block[at : at + 16] for at in range(16, len(block), 16))
+        return block[:16]
+
+
+def new_request_id() -> str:
+    return random_bytes()[:8].hex()
+
+
 def new_run_id(now: Instant) -> RunId:
     """Sorts by time of birth (milliseconds), then 80 random bits."""
-    number = ((now // 1_000) << 80) | secrets.randbits(80)
+    number = ((now // 1_000) << 80) | int.from_bytes(random_bytes()[:10])
     return RunId("".join([_PAIRS[(number >> shift) & 1023] for shift in range(120, -10, -10)]))
 
 
@@ -39,7 +62,7 @@ def run_id_for_name(language: str, namespace: str, name: str) -> RunId:
 
 
 def new_seed() -> int:
-    return secrets.randbits(63)
+    return int.from_bytes(random_bytes()[:8]) >> 1
 
 
 def new_uid() -> str:

@@ -6,7 +6,6 @@ Host and Origin ─▶ who (401, 429, 503) ─▶ route (404, 405, 406) ─▶ r
 
 import asyncio
 import logging
-import secrets
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
@@ -21,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from perdure.engine.decision_threads import done_aside
+from perdure.engine.random_ids import new_request_id
 from perdure.engine.tasks.leased_tasks import LeasedTasks
 from perdure.kernel.errors import Conflict, PerdureError
 from perdure.kernel.json_values import jsontext
@@ -149,7 +149,7 @@ class Application:
             await self._converse(scope, receive, send)
             return
         began = time.perf_counter()
-        response, operation = await self._respond(Request(scope, receive), secrets.token_hex(8))
+        response, operation = await self._respond(Request(scope, receive), new_request_id())
         if self._server.metrics is not None:
             self._server.metrics.count_request(operation, response.status_code, time.perf_counter() - began)
         add_headers(response, self._version, is_last=self._server.is_stopping)
@@ -159,7 +159,7 @@ class Application:
         """A WebSocket: who is refused is answered as any other request, who is not is a streaming worker."""
         from perdure.server.worker_protocol.stream_connections import SocketConnection, serve_connection
 
-        request_id = secrets.token_hex(8)
+        request_id = new_request_id()
         connection = HTTPConnection(scope)
         seen = SeenRequest(connection.client.host if connection.client else "", UNKNOWN)
         try:

@@ -1,13 +1,13 @@
 """The audit log: who changed what, and what was refused; sealed in a chain, so that a change of it is found."""
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from perdure.engine.client import Client
+from perdure.engine.random_ids import random_bytes
 from perdure.kernel.inputs import Sender
 from perdure.kernel.json_values.values import SECOND, Instant, RunId
 from perdure.stores.access import Act, AuditRow, AuditSeal, seal_hash
@@ -130,7 +130,7 @@ async def seal_on_store(client: Client) -> None:
 
 def audit_row(entry: AuditEntry, at: Instant, run: str | None) -> AuditRow:
     """Ids are in order of time, and of nobody else."""
-    return AuditRow(f"{at:016x}{secrets.token_hex(6)}", at, run, msgspec.json.encode(entry))
+    return AuditRow(f"{at:016x}{random_bytes()[:6].hex()}", at, run, msgspec.json.encode(entry))
 
 
 def audit_json(row: AuditRow, *, with_source: bool = True) -> dict[str, Any]:
