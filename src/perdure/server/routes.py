@@ -125,6 +125,7 @@ ROUTES = (
         OPERATOR,
         body=m.BatchBody,
         answer=m.BatchResult,
+        refusals=(404,),
         is_keyed_by_run=True,
     ),
     _get(RUN, runs.get_run, "one run, as it is or was after an event", query=m.PictureQuery, answer=m.RunAnswer),

@@ -79,7 +79,7 @@ CATALOG = (
         catalog.get_playbook_content,
         "the text of a Playbook",
         query=t.PlaybookIdQuery,
-        refusals=(404,),
+        refusals=(404, 422),
     ),
     _change(
         "PUT",
