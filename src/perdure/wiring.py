@@ -15,22 +15,24 @@ from perdure.engine.clock import Clock, SystemClock
 from perdure.engine.runtime import Runtime
 from perdure.engine.settings import Settings
 from perdure.kernel.dialect import Dialect
-from perdure.kernel.errors import PerdureError
+from perdure.kernel.errors import EngineProcessesRefused, PerdureError
 from perdure.kernel.json_values.values import RunId
 from perdure.providers.policy import policy_in_force, read_key_files
 from perdure.providers.policy import serving_policy as serving_policy
-from perdure.stores.errors import BackupRefused, BadStoreUrl, StoreDriverMissing
-from perdure.stores.store_urls import kind_of_store, shell_quoted, without_password
+from perdure.stores.store_urls import admin_at, restore_at, shell_quoted, store_at, without_password
 
 if TYPE_CHECKING:
     from perdure.engine.resources.catalog_changes import Change, Finding
+    from perdure.engine.runs.document_start import Document
     from perdure.engine.runs.retention import RetentionRule
+    from perdure.engine.runs.run_waiters import Ended
     from perdure.engine.secrets.kept_credentials import KeptCredentials
     from perdure.engine.tasks.executor import Executor
     from perdure.kernel.documents.validation import AppliedDocument
     from perdure.kernel.ids import ServerGroup
     from perdure.kernel.tasks.task_sources import TaskSource
     from perdure.providers.registry import Registry
+    from perdure.services.engine_processes import EngineProcesses
     from perdure.services.flow.conformance import Suite, Verdict
     from perdure.services.playbook.keychain import SentFor
     from perdure.services.sandbox import Trial
@@ -98,10 +100,6 @@ def _engram_resource(kind: str, namespace: str, name: str) -> dict[str, Any] | N
     return shared_engrams.find(kind, namespace, name)
 
 
-def _unknown_kind(url: str) -> BadStoreUrl:
-    return BadStoreUrl(f"unknown kind of store: {kind_of_store(url)}")  # the rest may hold a password
-
-
 def open_store(
     url: str,
     clock: Clock,
@@ -113,22 +111,7 @@ def open_store(
 ) -> "Store":
     """`timeout`: seconds for a database that is away, a file that is locked. Processes of a `group` share a file."""
     now = None if isinstance(clock, SystemClock) else clock.now
-    scheme = url.partition(":")[0]
-    store: Any
-    if scheme in ("postgresql", "postgres"):
-        _need_driver()
-        from perdure.stores.postgres.database import PostgresSettings
-        from perdure.stores.postgres.store import PostgresStore
-
-        settings = PostgresSettings.from_environment(lease, timeout)
-        store = PostgresStore(url, now, settings=settings, must_exist=must_exist)
-    elif scheme == "sqlite":
-        from perdure.stores.sqlite.database import path_of
-        from perdure.stores.sqlite.store import SqliteStore
-
-        store = SqliteStore(path_of(url), now, must_exist=must_exist, timeout=timeout, group=group)
-    else:
-        raise _unknown_kind(url)
+    store = store_at(url, now, must_exist=must_exist, lease=lease, timeout=timeout, group=group)
     if isinstance(clock, SystemClock):
         clock.follow(store.clock)
     return store  # type: ignore[no-any-return]
@@ -136,41 +119,12 @@ def open_store(
 
 def open_admin(url: str, clock: Clock) -> "StoreAdmin":
     """Whoever looks after the store at this address; nothing is opened before something is asked."""
-    scheme = url.partition(":")[0]
-    if scheme in ("postgresql", "postgres"):
-        _need_driver()
-        from perdure.stores.postgres.admin import PostgresAdmin
-
-        return PostgresAdmin(url)
-    if scheme != "sqlite":
-        raise _unknown_kind(url)
-    from perdure.stores.sqlite.admin import SqliteAdmin
-    from perdure.stores.sqlite.database import path_of
-
-    return SqliteAdmin(path_of(url), clock.now)
+    return admin_at(url, clock.now)
 
 
 url_without_password = without_password  # the address of a store as it may be shown
 url_to_type = shell_quoted  # the same for a command that people are told to type
-
-
-def restore_store(backup: Path, url: str) -> int:
-    """Put a backup in the place of the store at this address; how many bytes it has."""
-    scheme = url.partition(":")[0]
-    if scheme in ("postgresql", "postgres"):
-        raise BackupRefused("a PostgreSQL database is restored by its own tools", hint="Use pg_restore.")
-    from perdure.stores.sqlite.database import path_of
-    from perdure.stores.sqlite.restore import restore
-
-    return restore(backup, path_of(url))
-
-
-def _need_driver() -> None:
-    try:
-        import psycopg  # noqa: F401  (asked for here, so that its absence is explained)
-    except ImportError as error:
-        message = f"a PostgreSQL store needs the package psycopg, which cannot be loaded: {error}"
-        raise StoreDriverMissing(message) from None
+restore_store = restore_at
 
 
 def local_executor(
@@ -269,13 +223,28 @@ class Engine(Client):
         hands: "Executor | None" = None,
         spoken: Mapping[str, Dialect] | None = None,
         recover: bool = True,
+        processes: int = 1,
     ) -> None:
-        """`recover`: take up, at opening and later, runs that others left behind and whose code is loaded here."""
+        """`recover`: take up, at opening and later, runs that others left behind and whose code is loaded here.
+
+        `processes`: so many share the runs, this one among them, about one for each core. The others import the code
+        of all providers; on one SQLite file or one PostgreSQL database.
+        """
         self._recovers = recover
+        self._processes: "EngineProcesses | None" = None  # noqa: UP037  (imported below)
+        settings, group = settings or Settings(), None
+        if processes != 1:
+            from perdure.services.engine_processes import EngineProcesses
+
+            if clock is not None or hands is not None or spoken is not None or not recover:
+                raise EngineProcessesRefused(
+                    "`processes` cannot be combined with clock, hands, spoken or recover=False"
+                )
+            self._processes = EngineProcesses(self, store, settings, processes, _added_languages)
+            settings, group = self._processes.settings, self._processes.group
         clock = clock or SystemClock()
         spoken = languages() if spoken is None else spoken
-        opened = open_store(store, clock) if isinstance(store, str) else store
-        settings = settings or Settings()
+        opened = open_store(store, clock, group=group) if isinstance(store, str) else store
         several = settings.processes
         hands = hands or local_executor(clock, opened.program, spoken, lambda: self.credentials, processes=several)
         runtime = Runtime(opened, spoken, hands, clock, settings)
@@ -291,26 +260,54 @@ class Engine(Client):
     async def __aenter__(self) -> Self:
         from perdure.providers.registry import shared
 
+        if self._processes is not None:
+            self._processes.prepare()
         if read_key_files(os.environ) or await self.store.list_resources("Credential"):
             await self.credentials.refresh()
         await super().__aenter__()
         loop = asyncio.get_running_loop()
 
         def tell() -> None:
-            if not loop.is_closed():  # an engine that nobody closed hears nothing more
-                loop.call_soon_threadsafe(self.runtime.providers_changed)
+            if loop.is_closed():  # an engine that nobody closed hears nothing more
+                return
+            if self._processes is not None:
+                self._processes.code_changed(loop)
+            loop.call_soon_threadsafe(self.runtime.providers_changed)
 
         self._unwatch = shared.watch(tell)
         await self.settle_requests()
         if self._recovers:
             self.runtime.recover()
+        if self._processes is not None:
+            try:
+                await self._processes.open()
+            except BaseException:
+                await self.__aexit__(None, None, None)
+                raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._unwatch()
+        if self._processes is not None:  # together: else those that stay would take up what the first ones leave
+            stopping = asyncio.ensure_future(self._processes.close())
+            try:
+                await super().__aexit__(kind, error, trace)
+            finally:
+                await stopping
+            return
         await super().__aexit__(kind, error, trace)
+
+    async def _begin(self, document: "Document", input: Any, **how: Any) -> RunId:
+        if self._processes is None or self.act is not None:
+            return await super()._begin(document, input, **how)
+        return await self._processes.start(document, input, **how)
+
+    async def wait(self, run: RunId) -> "Ended":
+        """Until the run has ended, in this process or in another."""
+        ended = None if self._processes is None else await self._processes.wait(run)
+        return await super().wait(run) if ended is None else ended
 
     async def resume(self, runs: Sequence[RunId] | None = None) -> None:
         """Take up what no live process owns: everything, or these runs; then also requests that nobody answered."""

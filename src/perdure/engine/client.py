@@ -19,7 +19,7 @@ from perdure.engine.resources.document_validation import DocumentValidator, in_n
 from perdure.engine.resources.lookup_answers import answer
 from perdure.engine.resources.resource_views import find_part
 from perdure.engine.runs import run_views
-from perdure.engine.runs.document_start import Seen, StartRequest, start_run
+from perdure.engine.runs.document_start import Document, Seen, StartRequest, start_run
 from perdure.engine.runs.dry_run import DryRun, Pending, with_pending
 from perdure.engine.runs.fork_points import ForkChanges, fork
 from perdure.engine.runs.message_sending import ANSWER_TIMEOUT, SendResult, tell
@@ -40,7 +40,7 @@ from perdure.stores.access import Act
 from perdure.stores.commit_types import Message
 from perdure.stores.protocol import RunFilter, RunRow, Store
 
-STARTED_ON_STORE = ("", "store")  # by whoever can write to the store
+STARTED_ON_STORE = ("", "store")  # by whoever can write to it
 LOOK_EVERY = 0.05  # seconds between looks at a run that another process owns
 
 
@@ -132,8 +132,7 @@ class Client(AbstractAsyncContextManager["Client"]):
         `namespace` is where the run and all runs that it starts belong (default: where the document says).
         """
         # For a server: `system_labels` no caller may give, `from_api` is the origin of an entry of the catalog.
-        run = await start_run(
-            self,
+        run = await self._begin(
             document,
             input,
             name=name,
@@ -152,6 +151,9 @@ class Client(AbstractAsyncContextManager["Client"]):
             seen=seen,
         )
         return Handle(self, run)
+
+    async def _begin(self, document: Document, input: Any, **how: Any) -> RunId:
+        return await start_run(self, document, input, **how)
 
     async def known(self, lookups: Sequence[Lookup]) -> LookupAnswers:
         """What validation needs: entries of the catalog, and runs if their language shows them as resources."""
@@ -333,10 +335,7 @@ class Client(AbstractAsyncContextManager["Client"]):
 
     async def _ends_here(self, run: RunId) -> bool:
         row = await self.find(run)
-        return not row.status.is_final and row.partition in self._partitions()
-
-    def _partitions(self) -> Sequence[int]:
-        return self.runtime.partitions if self.runtime is not None else ()
+        return not row.status.is_final and row.partition in self.running().partitions
 
     # Steering.
 

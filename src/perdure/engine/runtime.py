@@ -75,7 +75,7 @@ class Runtime:
     def recover(self) -> None:
         """From here on, take up what others left behind and can be done here. A server shares with others instead."""
         if not self._settings.serves:
-            self._every("recovery", self._settings.recover_every, self._look_for_orphans)
+            self._every("recovery", self._settings.recover_every, self.look_for_orphans)
 
     async def leave(self, grace: float | None = None) -> bool:
         """Hand everything over to those who stay: what is in flight gets a grace to end and be recorded.
@@ -302,8 +302,9 @@ class Runtime:
         if self.scheduler.incompatible:
             self._tasks.spawn(self.scheduler.incompatible.hand_over())
 
-    def _look_for_orphans(self) -> None:
-        if self.partitions and not self.scheduler.partitions.is_leaving:
+    def look_for_orphans(self) -> None:
+        """Take up runs that have no owner, if they can be done here."""
+        if self.stopped is None and self.partitions and not self.scheduler.partitions.is_leaving:
             self._tasks.spawn(self.scheduler.recovery.look_for_orphans())
 
     def _look_for_lost_leases(self) -> None:
@@ -340,6 +341,10 @@ class Runtime:
 
     def unwait(self, run: RunId, future: "asyncio.Future[Ended | None]") -> None:
         self.scheduler.waiters.leave(run, future)
+
+    def hear_ends(self, listener: Callable[[RunId, Ended], None]) -> None:
+        """Hear of every run that ends here, once that is on disk."""
+        self.scheduler.waiters.listener = listener
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
         """Hear of every commit; call the answer to stop."""

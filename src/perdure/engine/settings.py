@@ -24,3 +24,4 @@ class Settings(msgspec.Struct, frozen=True):
     drain: float = 3.0  # seconds a partition may take to be handed over to another server; else it stays
     grace: float = 10.0  # seconds for tasks in flight to end, when a server leaves
     processes: int = 1  # that are one server together: what one may do at a time is divided among them
+    place: int = 0  # of this process among them

@@ -78,6 +78,13 @@ class EngineStopped(PerdureError):
     hint = "Nothing acknowledged is lost. Remove the cause, then continue with `perdure resume`."
 
 
+class EngineProcessesRefused(PerdureError):
+    """An engine cannot have several processes here: they need a store that they can share, and code to import."""
+
+    code = "ENGINE-PROCESSES"
+    hint = "Define functions in a module that can be imported, or open the engine without `processes`."
+
+
 class EngineMissing(PerdureError):
     """Nobody would go on with the run: this server has no engine, and no server that has one works on the store."""
 

@@ -219,6 +219,10 @@ class Registry:
         """Whether `find` would return a provider, without importing anything."""
         return name in self._providers or name in SHIPPED or name in self._installed()
 
+    def is_installed(self, name: str) -> bool:
+        """Whether every process has it: it comes with Perdure or with another package."""
+        return name in SHIPPED or name in self._installed()
+
     def lacks(self, name: str) -> str | None:
         """What to install before this provider can work here; None when nothing is missing."""
         library, extra = EXTRAS.get(name, (None, None))
@@ -231,7 +235,7 @@ class Registry:
 
         A program's own file is not imported again: that could start the whole program once more.
         """
-        if provider.name in SHIPPED or provider.name in self._installed():
+        if self.is_installed(provider.name):
             return True
         function = provider.stands_for or provider.function.call
         module = sys.modules.get(getattr(function, "__module__", None) or "")

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from perdure.engine.context import EngineContext
 from perdure.engine.runs import run_views
@@ -48,6 +49,8 @@ async def brought_by_code(
 _log = logging.getLogger("perdure.engine")
 
 TAKEN_AT_ONCE = 100  # families in one transaction
+TAKEN_WHOLE = 16  # families that one of several processes takes; of more each takes its part first
+TAKEN_BY_OTHERS = 5.0  # seconds that a process leaves to each of the others its part
 LOOK_AGAIN = 30.0  # seconds before a family that was left alone is looked at again, unless code was loaded
 
 
@@ -58,6 +61,7 @@ class Recovery:
         self._partitions = context.partitions
         self._executor = context.executor
         self._scheduler = scheduler
+        self._settings = context.settings
         self._left: dict[RunId, float] = {}  # families that were not taken, and when each is looked at again
         self._taken: set[RunId] = set()
         self._is_looking = False
@@ -96,9 +100,13 @@ class Recovery:
         orphaned = await self._store.orphaned_partitions()
         families = await self._store.families(orphaned) if orphaned else []
         self._left = {family: due for family, due in self._left.items() if family in families}
+        is_divided = self._settings.processes > 1 and len(families) > TAKEN_WHOLE
         fit: list[RunId] = []
         for family in families:
             if self._left.get(family, 0.0) > _now():
+                continue
+            if is_divided and family not in self._left and not self._is_our_part(family):
+                self._left[family] = _now() + TAKEN_BY_OTHERS
                 continue
             if lack := await self._lack(family):
                 if family not in self._left:
@@ -111,6 +119,9 @@ class Recovery:
                 fit = []
         if fit:
             await self._take(fit)
+
+    def _is_our_part(self, family: RunId) -> bool:
+        return crc32(family.encode()) % self._settings.processes == self._settings.place
 
     async def _take(self, families: list[RunId]) -> None:
         if not self._partitions:

@@ -1,6 +1,7 @@
 """Those who wait for a run to end. A waiting run itself need not be in memory for that."""
 
 import asyncio
+from collections.abc import Callable
 
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.json_values.values import RunId
@@ -12,6 +13,7 @@ Ended = tuple[Status, Outcome]
 class RunWaiters:
     def __init__(self) -> None:
         self._futures: dict[RunId, list[asyncio.Future[Ended | None]]] = {}
+        self.listener: Callable[[RunId, Ended], None] | None = None  # hears of every end
 
     def wait(self, run: RunId) -> "asyncio.Future[Ended | None]":
         """How the run ends; None when it is worth looking again, because it may have another owner now."""
@@ -27,6 +29,8 @@ class RunWaiters:
                 del self._futures[run]
 
     def settle(self, run: RunId, result: Ended | None) -> None:
+        if self.listener is not None and result is not None:
+            self.listener(run, result)
         for future in self._futures.pop(run, ()):
             if not future.done():
                 future.set_result(result)

@@ -60,7 +60,7 @@ class ParentConnection:
             if not data:
                 _leave()
             self._reader.feed(data)
-        return frame
+        return frame  # type: ignore[no-any-return]
 
     def send(self, frame: frames.Frame) -> None:
         """Raises `ProviderFailure` for a frame that the parent would not accept."""

@@ -74,7 +74,7 @@ _decoder = msgspec.msgpack.Decoder(
 Frame = CallRequest | ParentReply | ParentRefusal | ParentRequest | Notification | CallResult
 
 
-def encode_frame(frame: Frame) -> bytes:
+def encode_frame(frame: msgspec.Struct) -> bytes:
     body = _encoder.encode(frame)
     return _HEAD.pack(len(body)) + body
 
@@ -92,14 +92,16 @@ class FrameTooLarge(ValueError):
 class FrameReader:
     """Splits a stream of bytes into frames, none larger than `limit`. Raises what is wrong with them."""
 
-    def __init__(self, limit: int | None = None) -> None:
+    def __init__(self, limit: int | None = None, decoder: "msgspec.msgpack.Decoder[Any]" = _decoder) -> None:
         self.limit = limit
+        self._decoder = decoder
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> None:
         self._buffer += data
 
-    def next(self) -> Frame | None:
+    def next(self) -> Any:
+        """The next frame; None: it is not here yet."""
         buffer = self._buffer
         if len(buffer) < _HEAD.size:
             return None
@@ -110,6 +112,6 @@ class FrameReader:
         if len(buffer) < end:
             return None
         with memoryview(buffer) as whole, whole[_HEAD.size : end] as body:
-            frame: Frame = _decoder.decode(body)
+            frame = self._decoder.decode(body)
         del buffer[:end]
         return frame
