@@ -3,6 +3,7 @@
 import os
 import signal
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,26 @@ def test_siblings_take_over_the_runs_of_a_process_that_was_killed(tmp_path: Path
     until(lambda: started_runs(api) == 2 * STARTS)
     os.kill(survivor, signal.SIGKILL)
     finish(api, more)
+    server.stop()
+
+
+def wake_ups(pid: int) -> int:
+    """How often the event loop of this process has gone to sleep, and so was woken."""
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(fields["voluntary_ctxt_switches"])
+
+
+def test_a_server_to_which_nobody_speaks_wakes_once_a_second(tmp_path: Path) -> None:
+    """Invariant 25: all that is looked at from time to time is looked at together."""
+    server = Server.start(tmp_path, "--processes", "2")
+    processes = children(server.process.process.pid)
+    time.sleep(2)  # what follows from its beginning is done
+    before, began = [wake_ups(pid) for pid in processes], time.monotonic()
+    time.sleep(4)
+    seconds = time.monotonic() - began
+    woken = [wake_ups(pid) - count for pid, count in zip(processes, before, strict=True)]
+    assert all(count <= 2 * seconds + 3 for count in woken), f"{woken} in {seconds:.1f} s"
+    assert all(count >= 2 for count in woken), "it does look"
     server.stop()
 
 

@@ -12,6 +12,18 @@ LONGEST_NAP: Instant = SECOND
 """A long wait is taken in pieces: the event loop does not count while the machine sleeps, and walls may be set."""
 
 
+LONGEST_BEAT = 10.0  # seconds
+
+
+def until_beat(seconds: float) -> float:
+    """How long to sleep before what is looked at every so many seconds is looked at again.
+
+    All such looks come at multiples of their interval on the event loop's clock, and so together: a process that has
+    nothing to do wakes up once for all of them. Long intervals are not shortened for that.
+    """
+    return seconds - asyncio.get_running_loop().time() % seconds if seconds <= LONGEST_BEAT else seconds
+
+
 class Alarm(Protocol):
     def cancel(self) -> None: ...
 

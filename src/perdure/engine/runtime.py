@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from perdure.engine.clock import Clock
+from perdure.engine.clock import Clock, until_beat
 from perdure.engine.runs.run_waiters import Ended
 from perdure.engine.scheduler import Scheduler, Watcher
 from perdure.engine.settings import Settings
@@ -125,7 +125,7 @@ class Runtime:
     def _every(self, name: str, seconds: float, action: Callable[[], None]) -> None:
         def again() -> None:
             if self.stopped is None:
-                self._looks[name] = self._loop.call_later(seconds, again)
+                self._looks[name] = self._loop.call_later(until_beat(seconds), again)
                 self.scheduler.guard(action)
 
         again()
@@ -292,7 +292,7 @@ class Runtime:
     async def hear(self) -> None:
         """Until the store has heard of something that others did, or it is time to look."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(max(self._settings.poll, self.store.poll_intervals.messages)):
+            async with asyncio.timeout(until_beat(max(self._settings.poll, self.store.poll_intervals.messages))):
                 await self._heard.wait()
         self._heard.clear()
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import perdure
+from perdure.engine.clock import until_beat
 from perdure.engine.resources.catalog import Catalog
 from perdure.engine.resources.document_validation import DocumentValidator
 from perdure.kernel.errors import PerdureError
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 RENEW_EVERY = 3_600.0  # seconds between two looks at the certificate
 LOOK_AT_CREDENTIALS_EVERY = 5.0  # seconds
 OWNER_TIMEOUT = 5.0  # seconds that a request waits for the decision of another server
-FIGURES_EVERY = 0.5  # seconds
+FIGURES_EVERY, FIGURES_AT_LATEST = 0.5, 5.0  # seconds after something was counted, and where nothing is
 NOTE_EVERY = 2.0  # seconds after which it is written down which workers were seen
 
 
@@ -235,21 +236,27 @@ async def _renewing(certificate: ServerCertificate, say: Callable[[str], None]) 
 async def _noting_workers(server: ApiServer) -> None:
     while True:
         await server.settings.note()
-        await asyncio.sleep(NOTE_EVERY)
+        await asyncio.sleep(until_beat(NOTE_EVERY))
         await server.presence.write()
 
 
 async def _writing_figures(server: ApiServer, figures: GroupFigures) -> None:
-    """For the other processes of this server, whichever is asked."""
+    """For the other processes of this server, whichever is asked: soon after something was counted, else seldom."""
+    assert server.metrics is not None
+    counted = server.metrics.counted
     while True:
+        counted.clear()
         figures.write(server.own_metrics())
-        await asyncio.sleep(FIGURES_EVERY)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(until_beat(FIGURES_AT_LATEST)):
+                await counted.wait()
+                await asyncio.sleep(FIGURES_EVERY)
 
 
 async def _watching_credentials(engine: Engine) -> None:
     """Others change them too, and what runs may have used is masked."""
     while True:
-        await asyncio.sleep(LOOK_AT_CREDENTIALS_EVERY)
+        await asyncio.sleep(until_beat(LOOK_AT_CREDENTIALS_EVERY))
         with suppress(PerdureError):
             await engine.credentials.refresh()
 

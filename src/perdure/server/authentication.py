@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from starlette.types import Scope
 
+from perdure.engine.clock import until_beat
 from perdure.kernel.errors import PerdureError
 from perdure.server.browser_sessions import BrowserSessions
 from perdure.server.calls import Caller
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from perdure.server.oidc import OidcProvider
 
 READ_EVERY = 0.5  # seconds between two looks at the tokens of the store
+REST_AFTER = 60.0  # seconds in which nobody was asked for; then they are looked at when somebody is
 STALE = 5.0  # seconds without a look, after which nobody is known any more
 REFUSED_LOG_INS = 20  # a minute and address
 SESSIONS = 60  # a minute and token
@@ -39,7 +41,9 @@ class AccessTokens:
         self._by_digest: dict[bytes, AccessTokenRow] = {}
         self._by_name: dict[str, AccessTokenRow] = {}
         self._callers: dict[bytes, Caller] = {}  # by the digest of the token, since the last look
-        self._read_at = float("-inf")
+        self._read_at = self._asked_at = float("-inf")
+        self._is_resting = False
+        self._asked = asyncio.Event()
         self._followed: dict[bytes, float] = {}  # sessions of streams, and when they were last asked about
         self._ended: set[bytes] = set()  # those among them that were ended
 
@@ -57,21 +61,38 @@ class AccessTokens:
                 self._ended.add(session)
 
     async def keep(self) -> None:
-        """Read them again and again, until cancelled."""
+        """Read them again and again while somebody uses them, until cancelled."""
         while True:
-            await asyncio.sleep(READ_EVERY)
+            await asyncio.sleep(until_beat(READ_EVERY))
+            if time.monotonic() - self._asked_at > REST_AFTER:
+                self._is_resting = True
+                await self._asked.wait()
+                self._is_resting = False
+            self._asked.clear()
             try:
                 await self.read()
             except PerdureError:
                 pass  # a store that is away: who is known stays known for some seconds, see `find`
 
-    async def find(self, token: str) -> AccessTokenRow | None:
-        """The valid token; one that is unknown is looked up before it is refused."""
-        if time.monotonic() - self._read_at > STALE:
+    async def _be_current(self, *, must_read: bool = False) -> None:
+        """Before somebody is recognized."""
+        now = self._note_use()
+        is_stale = must_read or now - self._read_at > STALE
+        if is_stale or self._is_resting:
             try:
                 await self.read()
             except PerdureError as error:
-                raise NotReady("the store does not answer; nobody can be recognized") from error
+                if is_stale:
+                    raise NotReady("the store does not answer; nobody can be recognized") from error
+
+    def _note_use(self) -> float:
+        now = self._asked_at = time.monotonic()
+        self._asked.set()
+        return now
+
+    async def find(self, token: str) -> AccessTokenRow | None:
+        """The valid token; one that is unknown is looked up before it is refused."""
+        await self._be_current()
         digest = digest_of(token)
         row = self._by_digest.get(digest)
         if row is None:
@@ -90,19 +111,15 @@ class AccessTokens:
 
     async def named(self, name: str) -> AccessTokenRow | None:
         """The valid token of this name, as `find` knows it."""
-        if time.monotonic() - self._read_at > STALE or name not in self._by_name:
-            try:
-                await self.read()
-            except PerdureError as error:
-                raise NotReady("the store does not answer; nobody can be recognized") from error
+        await self._be_current(must_read=name not in self._by_name)
         row = self._by_name.get(name)
         return row if row is not None and row.is_valid_at(self._engine.clock.now()) else None
 
     def is_valid(self, caller: Caller) -> bool:
         """Whether the caller is still who they were: asked for streams, again and again."""
-        now = self._engine.clock.now()
+        now, asked_at = self._engine.clock.now(), self._note_use()
         if caller.session:
-            self._followed[caller.session] = time.monotonic()
+            self._followed[caller.session] = asked_at
             if caller.session in self._ended:
                 return False
         if caller.via != "token":

@@ -5,14 +5,18 @@ import logging
 import resource
 import socket
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from email.utils import formatdate
 from typing import Any, ClassVar
 from weakref import WeakSet
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
 
+from perdure.engine.clock import until_beat
 from perdure.kernel.errors import PerdureError
 from perdure.server.application import ApiServer, Application
 from perdure.server.connection_counts import Acceptor, ConnectionCounts
@@ -59,6 +63,14 @@ class JoiningTransport:
         self._transport.close()
 
 
+class ListenerState(ServerState):
+    """What connections share. `connected` is called with each new one, before its first request."""
+
+    def __init__(self, connected: Callable[[], None]) -> None:
+        super().__init__()
+        self.connected = connected
+
+
 class Connection(HttpToolsProtocol):
     """A connection whose requests have limits: their headers arrive whole, soon, and are not large."""
 
@@ -74,6 +86,8 @@ class Connection(HttpToolsProtocol):
     _unread = 0  # bytes of answers that nobody had read at the last look
 
     def connection_made(self, transport: Any) -> None:
+        if isinstance(self.server_state, ListenerState):
+            self.server_state.connected()
         super().connection_made(JoiningTransport(transport, self.loop))  # type: ignore[arg-type]
         self._await_head()
         self._watch = self.loop.call_later(self.limits.read_seconds, self._check_progress)
@@ -222,7 +236,9 @@ class _Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
-        self._ended = asyncio.Event()
+        self._woken = asyncio.Event()
+        self._is_resting = False
+        self.server_state = ListenerState(self._be_connected)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -243,18 +259,30 @@ class _Server(uvicorn.Server):
         return Connection(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     async def main_loop(self) -> None:
-        """Once a second the date of answers is set; nothing else wakes a server to which nobody speaks."""
+        """Once a second the date of answers is set, while anybody is connected."""
         while not self.should_exit:
-            await self.on_tick(0)
+            self._set_date()
+            self._is_resting = not self.server_state.connections
             with suppress(TimeoutError):
-                async with asyncio.timeout(1.0):
-                    await self._ended.wait()
+                async with asyncio.timeout(None if self._is_resting else until_beat(1.0)):
+                    await self._woken.wait()
+            self._woken.clear()
+
+    def _set_date(self) -> None:
+        date = formatdate(time.time(), usegmt=True).encode()
+        self.server_state.default_headers = [(b"date", date), *self.config.encoded_headers]
+
+    def _be_connected(self) -> None:
+        if self._is_resting:
+            self._is_resting = False
+            self._set_date()
+            self._woken.set()
 
     def end(self) -> None:
         if self._acceptor is not None:
             self._acceptor.close()
         self.should_exit = True
-        self._ended.set()
+        self._woken.set()
 
 
 def bind(host: str, port: int) -> CountingSocket:

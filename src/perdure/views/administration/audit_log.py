@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from perdure.engine.client import Client
+from perdure.engine.clock import until_beat
 from perdure.engine.random_ids import random_bytes
 from perdure.kernel.inputs import Sender
 from perdure.kernel.json_values.values import SECOND, Instant, RunId
@@ -77,7 +78,7 @@ class AuditLog:
     async def keep(self) -> None:
         """Write refusals and seals, until cancelled."""
         while True:
-            await asyncio.sleep(SEAL_EVERY)
+            await asyncio.sleep(until_beat(SEAL_EVERY))
             await self.seal()
 
     async def seal(self, *, at_end: bool = False) -> None:

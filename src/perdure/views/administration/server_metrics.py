@@ -4,6 +4,7 @@ No label has the id or name of a run, or anything else that documents choose; a 
 (`[metrics] namespaces`).
 """
 
+import asyncio
 import os
 import resource
 import time
@@ -91,13 +92,16 @@ class ServerMetrics:
             "perdure_http_request_seconds": {},
         }
         self._began = time.time()
+        self.counted = asyncio.Event()  # something, since it was cleared
         self.stop = runtime.watch(self._listen)
 
     def count_request(self, operation: str, status: int, seconds: float) -> None:
+        self.counted.set()
         self._counts["perdure_http_requests_total"][("operation", operation), ("status", str(status))] += 1
         self._time("perdure_http_request_seconds", (("operation", operation),), seconds)
 
     def _listen(self, run: RunId, turns: list[tuple[Instant, list[e.Event]]]) -> None:
+        self.counted.set()
         name, namespace, started_at = self._runtime.origin_of(run)
         if name in self._event_metrics:
             self._event_metrics[name].listen(run, turns)
