@@ -10,6 +10,7 @@ import pytest
 
 from perdure.kernel.errors import InvalidDocument
 from perdure.server.handlers import analysis_handlers
+from perdure.server.limits import RequestLimits, SharedPlaces
 from perdure.views.api_errors import TooManyRequests
 from perdure.views.errors import BadRequest
 from tests.cli.commandline import CommandLine
@@ -106,16 +107,11 @@ def _timeless(text: str) -> str:
 
 
 async def test_a_process_has_limits_and_nothing_of_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time is up, a place is not free, and variables of the server are not there."""
+    """Time is up, and variables of the server are not there."""
     monkeypatch.setattr(analysis_handlers, "LONGEST", 0.05)
     (tmp_path / "order.yaml").write_text(STORY)
     with pytest.raises(BadRequest, match="longer than"):
         await analysis_handlers._run(tmp_path, ["sim", "order.yaml", "--runs", "10000", "--json"])
-    monkeypatch.setattr(analysis_handlers, "WAIT", 0.01)
-    async with analysis_handlers._place(), analysis_handlers._place():
-        with pytest.raises(TooManyRequests):
-            async with analysis_handlers._place():
-                pass
     kept: list[Any] = []
 
     async def start(*words: str, **more: Any) -> Any:
@@ -127,3 +123,57 @@ async def test_a_process_has_limits_and_nothing_of_the_server(tmp_path: Path, mo
     with pytest.raises(InvalidDocument):
         await analysis_handlers._run(tmp_path, ["sim"])
     assert "planted" not in str(kept)
+
+
+async def test_one_token_does_not_take_all_places() -> None:
+    places = SharedPlaces(2, "simulations and tests")
+    async with places.turn("ada", 0):
+        with pytest.raises(TooManyRequests):
+            async with places.turn("ada", 0.01):
+                pass
+        async with places.turn("bob", 0):
+            with pytest.raises(TooManyRequests):
+                async with places.turn("eve", 0.01):
+                    pass
+    async with places.turn("eve", 0):
+        pass
+    assert RequestLimits().divided(4).plays == 1
+
+
+async def test_a_process_that_is_ended_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Its stores are in the folder that the server removes, not in memory that nobody frees."""
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    playing = asyncio.ensure_future(
+        analysis_handlers._run(tmp_path, ["test", "order.yaml", "--crash=all", "--confined", "--json"])
+    )
+    while not (stores := list(tmp_path.glob("perdure-scenario-*"))) and not playing.done():
+        await asyncio.sleep(0.002)
+    playing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await playing
+    assert stores
+
+
+@pytest.mark.parametrize(
+    ("more", "status"),
+    [
+        ({"input": {"text": "x" * 200_000}}, 200),  # it is not among the words of a process
+        ({"scenario": "x" * 200_000}, 400),
+        ({"scenario": "app\0roved"}, 400),
+        ({"faults": ["cra\0sh"]}, 400),
+        ({"faults": ["x" * 200_000]}, 400),
+        ({"files": {**FILES, "order.yaml/a.yaml": ""}}, 400),
+    ],
+)
+def test_odd_requests_are_no_faults_of_the_server(server: Server, more: dict[str, Any], status: int) -> None:
+    asked = {"files": FILES, "document": "order.yaml", "runs": 1, **more}
+    answer = server.role("author")("POST", f"{API}/simulations", asked)
+    assert answer.status == status, answer.text
+
+
+@pytest.mark.parametrize("place", ["/etc/passwd", "/etc/there-is-no-such-file", "../order.yaml", "x\0y"])
+def test_a_scenario_does_not_learn_which_files_the_server_has(server: Server, place: str) -> None:
+    files = {**FILES, "order.test.yaml": json.dumps({"document": place, "scenarios": [{"name": "a"}]})}
+    answer = server.role("author")("POST", f"{API}/tests", {"files": files, "places": ["order.yaml"]})
+    assert answer.problem == (422, "BAD-SCENARIO") and "is outside of this folder" in answer.json["detail"]

@@ -28,7 +28,7 @@ from perdure.server.authentication import Authentication, carries_token, check_o
 from perdure.server.calls import Answer, ApiCall, Caller, EventStream, Result, SeenRequest, check_body, visible_run
 from perdure.server.console_files import ConsoleFiles, read_console
 from perdure.server.kubernetes.statuses import is_kubernetes_path, status_json
-from perdure.server.limits import CallerPlaces, HeldBytes, LargeBytes, Rates, RequestLimits
+from perdure.server.limits import CallerPlaces, HeldBytes, LargeBytes, Rates, RequestLimits, SharedPlaces
 from perdure.server.openapi import describe
 from perdure.server.problems import ServerFault, problem_json
 from perdure.server.request_reading import (
@@ -106,9 +106,9 @@ class ApiServer:
     settings: ServerSettingsLog = field(init=False)
 
     def __post_init__(self) -> None:
-        self.tasks = LeasedTasks(self.engine)
-        self.presence = WorkerPresence(self.engine)
+        self.tasks, self.presence = LeasedTasks(self.engine), WorkerPresence(self.engine)
         self.secrets = SecretSender(self.engine)
+        self.plays = SharedPlaces(self.limits.plays, "simulations and tests")
 
     @cached_property
     def description(self) -> dict[str, Any]:
@@ -326,7 +326,7 @@ class Application:
         else:
             async with self._expensive_turn(call):
                 try:
-                    async with asyncio.timeout(self._server.limits.expensive_wait * 6):
+                    async with asyncio.timeout(route.longest or self._server.limits.expensive_wait * 6):
                         result = await route.handler(call)
                 except TimeoutError:
                     raise NotReady("this takes too long now") from None

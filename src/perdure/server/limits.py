@@ -34,6 +34,7 @@ class RequestLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     streams: int = 1_000  # live, per token
     expensive: int = 4  # reads that fold a run or check a document at a time, per token
     expensive_wait: float = 5.0  # seconds that another one waits for its turn
+    plays: int = 2  # simulations and tests at a time, of all tokens; each is a process, and a token has one
     connections: int = 10_000
     read_seconds: float = 30.0  # for a whole request
     large: int = 256 << 20  # bytes of large bodies and answers of a token that are in memory
@@ -44,7 +45,8 @@ class RequestLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def divided(self, processes: int) -> "RequestLimits":
         """For one of so many processes. What limits a single request stays as it is."""
         counts = {
-            name: ceil(getattr(self, name) / processes) for name in ("streams", "expensive", "connections", "signed")
+            name: ceil(getattr(self, name) / processes)
+            for name in ("streams", "expensive", "plays", "connections", "signed")
         }
         rates = {"rate": self.rate / processes, "burst": max(1.0, self.burst / processes)}
         sizes = {"large": self.large // processes, "all_large": self.all_large // processes}
@@ -110,6 +112,20 @@ class CallerPlaces:
                 async with asyncio.timeout(left):
                     await freed.wait()
         with self.one(caller):
+            yield
+
+
+class SharedPlaces:
+    """Places that all callers share; nobody has more than one at a time."""
+
+    def __init__(self, most: int, noun: str) -> None:
+        self._own = CallerPlaces(1, f"of the {noun} of one token")
+        self._all = CallerPlaces(most, noun)
+
+    @asynccontextmanager
+    async def turn(self, caller: str, wait: float) -> AsyncIterator[None]:
+        end = time.monotonic() + wait
+        async with self._own.turn(caller, wait), self._all.turn("", max(0.0, end - time.monotonic())):
             yield
 
 

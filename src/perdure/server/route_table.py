@@ -34,6 +34,7 @@ class Route:
     changes: bool = False  # it is audited, and takes an Idempotency-Key
     is_keyed_by_run: bool = False  # the run keeps the key; else a row does
     is_expensive: bool = False  # a few at a time per token
+    longest: float | None = None  # seconds that an expensive one may take; None: as the limits say
     streams: bool = False  # it also answers with text/event-stream
     body_is_optional: bool = False
     takes_untyped_body: bool = False  # a body without a media type is read as JSON

@@ -49,7 +49,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scenario", metavar="TEXT", default="", help="the first scenario whose name contains this text"
     )
-    parser.add_argument("--input", metavar="JSON", help="the input of the run, instead of the scenario's")
+    parser.add_argument(
+        "--input",
+        metavar="JSON|@FILE",
+        type=a.json_or_file,
+        default=msgspec.UNSET,
+        help="the input of the run, instead of the scenario's",
+    )
     parser.add_argument(
         "--trace", metavar="FILE", type=Path, help="replay a schedule, or the counter-example of a finding of `check`"
     )
@@ -70,8 +76,8 @@ def perform(args: argparse.Namespace, talk: Console) -> int:
 async def _simulate(args: argparse.Namespace, talk: Console) -> int:
     simulation = await import_module(SIMULATION).prepare(
         args.document,
-        input=_input(args.input),
-        has_input=args.input is not None,
+        input=None if args.input is msgspec.UNSET else args.input,
+        has_input=args.input is not msgspec.UNSET,
         faults=_faults(args.faults),
         scenario=args.scenario,
         is_confined=args.confined,
@@ -100,8 +106,8 @@ async def _ask_server(args: argparse.Namespace, talk: Console) -> int:
         "faults": _faults(args.faults),
         "scenario": args.scenario,
     }
-    if args.input is not None:
-        body["input"] = _input(args.input)
+    if args.input is not msgspec.UNSET:
+        body["input"] = args.input
     if args.trace is not None:
         body["trace"] = "perdure.trace.json"
         sent.texts["perdure.trace.json"] = args.trace.read_text(encoding="utf-8")
@@ -127,15 +133,6 @@ def _keep(args: argparse.Namespace, schedule: bytes) -> str:
     with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(schedule)
     return str(place)
-
-
-def _input(text: str | None) -> Any:
-    if text is None:
-        return None
-    try:
-        return jsontext.decode(text.encode())
-    except ValueError:
-        raise BadUsage(f"--input is not JSON: {text}") from None
 
 
 def _give_replay(args: argparse.Namespace, simulated: dict[str, Any]) -> int:

@@ -11,12 +11,14 @@ import re
 import resource
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 
+from perdure.engine.decision_threads import done_aside
 from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.errors import InvalidDocument, UnfitInput
 from perdure.kernel.json_values import jsontext
@@ -24,15 +26,14 @@ from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, Result
 from perdure.server.route_table import Route
 from perdure.views.administration.access_tokens import AccessRole
-from perdure.views.api_errors import TooManyRequests
 from perdure.views.errors import BadRequest
 
 API = "/api/v1"
 LONGEST = 60.0  # seconds that a process may take
-MOST_AT_ONCE = 2  # processes of one server
 WAIT = 5.0  # seconds for a place
 MOST_MEMORY = 2 << 30  # bytes
-MOST_WRITTEN = 256 << 20  # bytes of one file
+MOST_WRITTEN = 64 << 20  # bytes of one file: it may be in memory
+MEMORY = Path("/dev/shm")  # where files are kept in memory; elsewhere they are temporary
 LARGEST_ANSWER = 32 << 20  # bytes
 NAME = re.compile(r"[A-Za-z0-9_][\w.-]{0,99}(/[A-Za-z0-9_][\w.-]{0,99}){0,5}\.(json|ya?ml)", re.ASCII)
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "PERDURE_STORY_SETTINGS")
@@ -40,7 +41,8 @@ SCHEDULE = "perdure.failing.json"
 
 Files = Annotated[dict[str, str], msgspec.Meta(min_length=1, max_length=200)]
 Names = Annotated[list[str], msgspec.Meta(min_length=1, max_length=200)]
-_places: dict[asyncio.AbstractEventLoop, asyncio.Semaphore] = {}
+Word = Annotated[str, msgspec.Meta(max_length=1_000, pattern=r"^[^\x00]*$")]  # one of the command that is run
+Faults = Annotated[list[Annotated[str, msgspec.Meta(max_length=20, pattern="^[a-z]*$")]], msgspec.Meta(max_length=100)]
 
 
 class SimulationBody(m.Body):
@@ -48,8 +50,8 @@ class SimulationBody(m.Body):
     document: str
     runs: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1_000
     seed: Annotated[int, msgspec.Meta(ge=0, le=(1 << 53) - 1)] = 0
-    faults: m.Texts | None = None
-    scenario: str = ""
+    faults: Faults | None = None
+    scenario: Word = ""
     input: Any = msgspec.UNSET
     trace: str = ""  # the name of a schedule, or of a finding of `check`
 
@@ -58,7 +60,7 @@ class ScenariosBody(m.Body):
     files: Files
     places: Names  # of scenarios or documents
     crash: Literal["all", "none"] = "none"
-    only: str = ""
+    only: Word = ""
     coverage: Literal["text", "mermaid", "dot", "svg"] | None = None
 
 
@@ -67,9 +69,12 @@ async def simulate_document(call: ApiCall) -> Result:
     words = ["sim", body.document, "--runs", str(body.runs), "--seed", str(body.seed), "--write", SCHEDULE]
     words += [] if body.faults is None else [f"--faults={','.join(body.faults)}"]
     words += [f"--scenario={body.scenario}"] if body.scenario else []
-    words += [] if body.input is msgspec.UNSET else [f"--input={jsontext.encode(body.input).decode()}"]
     words += [f"--trace={_name(body.trace, body.files)}"] if body.trace else []
-    return Answer(await _play(call, body.files, [body.document], words))
+    given = None  # it is not a word of the command: other users of the machine see those
+    if body.input is not msgspec.UNSET:
+        given = await asyncio.to_thread(jsontext.encode, body.input)
+        words += ["--input=@-"]
+    return Answer(await _play(call, body.files, [body.document], words, given))
 
 
 async def play_scenarios(call: ApiCall) -> Result:
@@ -80,7 +85,9 @@ async def play_scenarios(call: ApiCall) -> Result:
     return Answer(await _play(call, body.files, body.places, words))
 
 
-async def _play(call: ApiCall, files: Mapping[str, str], places: Sequence[str], words: Sequence[str]) -> Any:
+async def _play(
+    call: ApiCall, files: Mapping[str, str], places: Sequence[str], words: Sequence[str], given: bytes | None = None
+) -> Any:
     for name in files:
         if not NAME.fullmatch(name) or ".." in name:
             raise BadRequest(f"{name[:100]!r} is not a name of a file (expected e.g. flows/order.yaml)")
@@ -88,14 +95,13 @@ async def _play(call: ApiCall, files: Mapping[str, str], places: Sequence[str], 
         _name(place, files)
     documents = [AppliedDocument(name, text) for name, text in files.items() if ".test." not in name]
     await call.check_documents(documents)
-    async with _place():
-        with tempfile.TemporaryDirectory(prefix="perdure-analysis-") as folder:
+    async with call.server.plays.turn(call.caller.identity, WAIT):
+        # The server removes it with all that a process that was killed has left there.
+        memory = MEMORY if MEMORY.is_dir() else None
+        with tempfile.TemporaryDirectory(prefix="perdure-analysis-", dir=memory) as folder:
             await asyncio.to_thread(_write, Path(folder), files)
-            answer = await _run(Path(folder), [*words, "--confined", "--json"])
-            schedule = Path(folder) / SCHEDULE
-            if answer.get("shrunk") and schedule.is_file():
-                answer["shrunk"]["schedule"] = jsontext.decode(schedule.read_bytes())
-            return answer
+            text, code = await _run(Path(folder), [*words, "--confined", "--json"], given)
+            return await done_aside(len(text), partial(_read, text, code, Path(folder) / SCHEDULE))
 
 
 def _name(name: str, files: Mapping[str, str]) -> str:
@@ -104,50 +110,33 @@ def _name(name: str, files: Mapping[str, str]) -> str:
     return name
 
 
-@contextlib.asynccontextmanager
-async def _place() -> AsyncIterator[None]:
-    """One of the places for processes; raises `TooManyRequests` if there is none soon."""
-    places = _places.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(MOST_AT_ONCE))
-    try:
-        await asyncio.wait_for(places.acquire(), WAIT)
-    except TimeoutError:
-        raise TooManyRequests("other simulations and tests are under way") from None
-    try:
-        yield
-    finally:
-        places.release()
-
-
 def _write(folder: Path, files: Mapping[str, str]) -> None:
     for name, text in files.items():
         path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         except OSError:  # a file and a folder of one name
             raise BadRequest(f"{name!r} cannot be written beside the others") from None
 
 
-async def _run(folder: Path, words: Sequence[str]) -> Any:
-    """What the command answers; its errors are those of this request."""
+async def _run(folder: Path, words: Sequence[str], given: bytes | None = None) -> tuple[bytes, int]:
+    """What the command prints, and its exit code. `given`: what it reads."""
     variables = {name: value for name in KEPT_VARIABLES if (value := os.environ.get(name)) is not None}
     # -I: nothing in the folder is imported.
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", "-m", "perdure", *words),
         cwd=folder,
         env={**variables, "HOME": str(folder), "TMPDIR": str(folder)},
-        stdin=asyncio.subprocess.DEVNULL,
+        stdin=asyncio.subprocess.DEVNULL if given is None else asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
         limit=LARGEST_ANSWER,
     )
     try:
         _limit(process.pid)
-        assert process.stdout is not None
         async with asyncio.timeout(LONGEST):
-            text = await process.stdout.read(LARGEST_ANSWER)
-            while len(text) < LARGEST_ANSWER and (more := await process.stdout.read(LARGEST_ANSWER - len(text))):
-                text += more
+            text, _ = await asyncio.gather(_printed(process), _tell(process, given))
             code = await process.wait()
     except TimeoutError:
         message = f"it takes longer than {LONGEST:g} s, which is the limit of a server"
@@ -156,7 +145,26 @@ async def _run(folder: Path, words: Sequence[str]) -> Any:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return _read(text, code)
+    return text, code
+
+
+async def _printed(process: asyncio.subprocess.Process) -> bytes:
+    assert process.stdout is not None
+    parts: list[bytes] = []
+    size = 0
+    while size < LARGEST_ANSWER and (part := await process.stdout.read(LARGEST_ANSWER - size)):
+        parts.append(part)
+        size += len(part)
+    return b"".join(parts)
+
+
+async def _tell(process: asyncio.subprocess.Process, given: bytes | None) -> None:
+    if given is None or process.stdin is None:
+        return
+    with contextlib.suppress(ConnectionError):  # it has ended, and says why
+        process.stdin.write(given)
+        await process.stdin.drain()
+    process.stdin.close()
 
 
 def _limit(process: int) -> None:
@@ -174,7 +182,8 @@ def _limit(process: int) -> None:
         os.setpriority(os.PRIO_PROCESS, process, 10)
 
 
-def _read(text: bytes, code: int) -> Any:
+def _read(text: bytes, code: int, schedule: Path) -> Any:
+    """The answer of the command; its errors are those of this request."""
     try:
         answer = jsontext.decode(text)
     except ValueError:
@@ -187,6 +196,8 @@ def _read(text: bytes, code: int) -> Any:
         refusal = raised(str(error.get("message", "")), hint=error.get("hint"))
         vars(refusal)["code"] = str(error.get("code", raised.code))  # as the command names it
         raise refusal
+    if answer.get("shrunk") and schedule.is_file():
+        answer["shrunk"]["schedule"] = jsontext.decode(schedule.read_bytes())
     return answer
 
 
@@ -200,6 +211,7 @@ ANALYSIS_ROUTES = (
         body=SimulationBody,
         answer=dict[str, Any],
         is_expensive=True,
+        longest=WAIT + LONGEST + 5,
         refusals=(422, 429),
     ),
     Route(
@@ -211,6 +223,7 @@ ANALYSIS_ROUTES = (
         body=ScenariosBody,
         answer=dict[str, Any],
         is_expensive=True,
+        longest=WAIT + LONGEST + 5,
         refusals=(422, 429),
     ),
 )

@@ -93,6 +93,9 @@ def read_files(paths: Iterable[Path], *, is_confined: bool = False) -> list[Test
         wrong += [(str(path), problem) for problem in problems]
         if file is None:
             continue
+        if is_confined and file.document is not None and not _is_inside(path.parent / file.document):
+            wrong.append((str(path), Problem(CODE, f"{file.document} is outside of this folder", "document", 1, 1)))
+            continue  # whether there is such a file is not told
         document = _document_of(path, file)
         if document is None:
             named = file.document or f"{_stem(path)}{{{','.join(DOCUMENT_SUFFIXES)}}}"
@@ -119,10 +122,16 @@ def _refused(tested: TestedFile) -> Iterator[Problem]:
         if scenario.use:
             message = "`use` is not possible here: only mocks answer in files of others"
             yield Problem(CODE, message, f"scenarios[{number}].use", scenario.line, 1)
-    folder = Path.cwd().resolve()
     for path in (tested.document, *tested.beside()):
-        if not path.resolve().is_relative_to(folder):
+        if not _is_inside(path):
             yield Problem(CODE, f"{path} is outside of this folder", "", 1, 1)
+
+
+def _is_inside(path: Path) -> bool:
+    try:
+        return path.resolve().is_relative_to(Path.cwd().resolve())
+    except (OSError, ValueError):  # it cannot be the name of a file
+        return False
 
 
 def read_bounded(path: Path) -> bytes:
@@ -192,7 +201,8 @@ class Bench:
     async def play(self, scenario: DocumentScenario, crash_at: int = NEVER, *, after: bool = False) -> Play:
         dialects, language, validated = await self.checked(scenario)
         mocks = Mocks(scenario.mocks, scenario.step_mocks, recorded=self.recorded(scenario))
-        place = MEMORY if MEMORY.is_dir() else None
+        # Whoever confines it removes TMPDIR when it is killed.
+        place = MEMORY if MEMORY.is_dir() and not self.tested.is_confined else None
         with tempfile.TemporaryDirectory(prefix="perdure-scenario-", dir=place) as folder:
             stage = ScenarioStage(Path(folder), scenario, dialects, mocks, crash_at=crash_at, after=after)
             stage.calls_functions = not self.tested.is_confined
