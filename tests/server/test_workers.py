@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.serving import Api, Server
+from tests.server.serving import Api, Reply, Server
 from tests.server.test_no_engine import until
 
 CALL = {
@@ -221,6 +221,25 @@ def test_a_lost_answer_of_a_lease_request_costs_nothing(server: Server, worker: 
     (other,) = worker.lease(headers={"Idempotency-Key": "two"})
     assert (other["delivery"], other["lease"] != first["lease"]) == (1, True)
     assert worker.say(other, "complete", {"output": 1}).status == 200
+
+
+def test_another_lease_request_under_one_key_is_a_conflict(server: Server, worker: Worker) -> None:
+    """SRV-012, SRV-033: other body, 409; the key belongs to the access token, whatever the worker is called."""
+    runs = [server.admin.start(CALL) for _ in range(2)]
+    asked: dict[str, Any] = {"worker": "w1", "pools": ["gpu"], "providers": None, "max": 1, "wait": 5, "opens": []}
+
+    def lease(**more: Any) -> Reply:
+        return worker.api("POST", "/api/v1/worker/lease", {**asked, **more}, Idempotency_Key="keyed")
+
+    (task,) = lease().json["tasks"]
+    for more in ({"max": 2}, {"worker": "w2"}, {"wait": 0}, {"providers": ["other"]}, {"slots": 3}):
+        assert lease(**more).problem == (409, "CONFLICT"), more
+    assert [again["lease"] for again in lease().json["tasks"]] == [task["lease"]]
+    (other,) = worker.lease()
+    assert worker.say(task, "complete", {"output": 1}).status == 200
+    assert worker.say(other, "complete", {"output": 1}).status == 200
+    assert lease(wait=0).json == {"tasks": []}, "no lease of it lasts"
+    assert {task["run"], other["run"]} == set(runs)
 
 
 def test_many_are_answered_at_once(server: Server, worker: Worker) -> None:

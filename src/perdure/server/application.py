@@ -297,7 +297,7 @@ class Application:
         text = await read_body(request, headers, self._limits_of(caller), is_value=route.takes_value)
         body.set(len(text))
         value: Any = None
-        key = idempotency_key(headers) if route.changes and caller.via != SIGNATURE else None
+        key = idempotency_key(headers) if route.takes_key and caller.via != SIGNATURE else None
         if route.is_raw:
             call.raw_body = text
             if key is not None:

@@ -87,7 +87,7 @@ def _query_parameters(route: "Route") -> list[dict[str, Any]]:
 
 
 def _header_parameters(route: "Route") -> list[dict[str, Any]]:
-    if not (route.changes and route.method == "POST"):
+    if not (route.takes_key and route.method == "POST"):
         return []
     schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
     return [{"name": "Idempotency-Key", "in": "header", "schema": schema}]

@@ -32,7 +32,7 @@ class Route:
     statuses: tuple[int, ...] = ()  # of others that are not refusals
     refusals: tuple[int, ...] = ()  # besides those that every route has
     changes: bool = False  # it is audited, and takes an Idempotency-Key
-    is_keyed_by_run: bool = False  # the run keeps the key; else a row does
+    is_keyed_by_run: bool = False  # the run, or its task, keeps the key; else a row does
     is_expensive: bool = False  # a few at a time per token
     longest: float | None = None  # seconds that an expensive one may take; None: as the limits say
     streams: bool = False  # it also answers with text/event-stream
@@ -48,9 +48,11 @@ class Route:
     is_refused_last: bool = False  # it is not counted among the requests of its token
     verb: str = field(init=False)  # how the audit log and OpenAPI name it
     names_run: bool = field(init=False)
+    takes_key: bool = field(init=False)  # an Idempotency-Key
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "verb", self.handler.__name__.strip("_"))
+        object.__setattr__(self, "takes_key", self.changes or self.is_keyed_by_run)
         object.__setattr__(self, "names_run", self.path.startswith(PATHS_OF_RUNS))
 
     @property

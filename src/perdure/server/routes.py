@@ -327,6 +327,7 @@ ROUTES = (
         refusals=(404, 409),
         takes_signatures=True,
         is_raw=True,
+        check=resources.check_event_path,
     ),
     _get(f"{API}/hooks", system.list_hooks, "outgoing hooks", ADMIN, answer=m.ItemPage),
     _get(

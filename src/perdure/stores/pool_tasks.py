@@ -9,10 +9,12 @@ ready ──lease──▶ leased ──answer──▶ answered, for an hour, s
 """
 
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any, Protocol
 
 import msgspec
 
+from perdure.kernel.errors import Conflict
 from perdure.kernel.json_values.values import SECOND, Instant, RunId
 from perdure.kernel.tasks.crash_attribution import StartPlace
 from perdure.stores.commit_types import Message
@@ -32,6 +34,31 @@ class LeaseRequest(msgspec.Struct, gc=False, frozen=True):
     namespaces: Sequence[str] | None = None  # None: all
     holder: str = ""  # the access token that it came with
     key: str = ""  # the same request again gets the same tasks, while their leases last
+    content: bytes = b""  # by which it is known whether it is the same
+
+    @property
+    def name(self) -> str:
+        """How the rows of its tasks name it: by its key, and by what it asks for."""
+        return _digits(self.key.encode()) + _digits(self.content)
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The first and the last name that a request under its key can have."""
+        key = _digits(self.key.encode())
+        return key + "0" * _DIGITS, key + "9" * _DIGITS
+
+    def given_before(self, rows: Sequence[Sequence[Any]]) -> "list[TaskLease]":
+        """What it got already: leases, each with the name of its request. Raises `Conflict` if another one did."""
+        if any(row[-1] != self.name for row in rows):
+            raise Conflict("the Idempotency-Key was used for another request", hint="Use another key.")
+        return [lease_row(row[:-1]) for row in rows]
+
+
+_DIGITS = 39  # of 128 bits: every collation has digits in one order
+
+
+def _digits(text: bytes) -> str:
+    return f"{int.from_bytes(sha256(text).digest()[:16], 'big'):0{_DIGITS}d}"
 
 
 class TaskLease(msgspec.Struct, gc=False, frozen=True):
@@ -108,7 +135,8 @@ class WorkerRow(msgspec.Struct, gc=False, frozen=True):
 
 
 class TaskLeaseStore(Protocol):
-    async def lease(self, request: LeaseRequest) -> list[TaskLease]: ...
+    async def lease(self, request: LeaseRequest) -> list[TaskLease]:
+        """Under a key: what it got before, while that lasts. Raises `Conflict` for another request under the key."""
 
     async def find_leases(self, leases: Sequence[str]) -> dict[str, TaskLease]:
         """Those that last, and those that were answered and are remembered."""

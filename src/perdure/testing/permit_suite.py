@@ -3,8 +3,11 @@
 from abc import ABC, abstractmethod
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from perdure.kernel import inputs as i
 from perdure.kernel.documents.lookups import PermitQueue
+from perdure.kernel.errors import Conflict
 from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.outcomes import Succeeded
 from perdure.kernel.tasks.crash_attribution import LossKind, StartPlace
@@ -115,6 +118,30 @@ class PermitSuite(ABC):
         assert not await store.report(mine[0].lease, result), "turned in already"
         assert await store.expire(4_000) == 1, "w1 fell silent with task 2"
         assert (await store.renew([mine[1].lease], 9_000)).lost == {mine[1].lease}
+        await store.close()
+
+    async def test_the_same_request_for_tasks_gets_the_same_and_another_one_is_refused(self, tmp_path: Path) -> None:
+        """Under one key, while leases of it last."""
+        store = self.open(tmp_path)
+        home = await store.claim()
+        offers = [TaskOffer(number, 1, "gpu", "render", b"body") for number in (1, 2, 3)]
+        await self.commit(store, created("a", home, offers=offers))
+        request = LeaseRequest(["gpu"], "w1", 2, 2_000, key="k", content=b"two")
+        mine = await store.lease(request)
+        assert [row.task for row in mine] == [1, 2]
+        assert await store.lease(request) == mine
+        for other in (b"three", b""):
+            try:
+                await store.lease(replace(request, content=other))
+            except Conflict:
+                continue
+            raise AssertionError("another request has used the key")
+        (third,) = await store.lease(replace(request, key="l"))
+        assert third.task == 3
+        for row in mine:
+            assert await store.release(row.lease)
+        again = await store.lease(replace(request, content=b"three"))
+        assert [row.task for row in again] == [1, 2], "no lease of it lasts"
         await store.close()
 
     async def test_a_lease_goes_on_with_the_next_task_of_its_pipeline(self, tmp_path: Path) -> None:

@@ -213,6 +213,12 @@ def _of(problems: list[dict[str, Any]], severity: Severity) -> list[Mapping[str,
     return [problem for problem in problems if problem["severity"] == severity.value]
 
 
+def check_event_path(call: ApiCall) -> None:
+    """An Impulse that the caller may not see is not there, whatever the caller's role."""
+    if not call.caller.sees(call.path["namespace"]):
+        raise ResourceNotFound(f"there is no Impulse {call.path['name']!r} in namespace {call.path['namespace']!r}")
+
+
 async def receive_event(call: ApiCall) -> Result:
     """202 with the StoryTrigger, 200 if the event was received before; a batch is answered item by item."""
     namespace, name = call.path["namespace"], call.path["name"]
@@ -242,8 +248,6 @@ async def _check_sender(call: ApiCall, namespace: str, name: str) -> str | None:
     """The sender's own id of the delivery. Who has no token is told nothing about what exists."""
     refuse = call.server.authentication.refuse
     is_signed_only = call.caller.via == "signature"
-    if not is_signed_only and not call.caller.sees(namespace):
-        raise ResourceNotFound(f"there is no Impulse {name!r} in namespace {namespace!r}")
     try:
         signature = await call.engine.impulse_events().check_signature(name, namespace, call.headers, call.raw_body)
     except ResourceNotFound:

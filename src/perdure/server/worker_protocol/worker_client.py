@@ -16,7 +16,7 @@ import httpx
 import msgspec
 
 from perdure.kernel.dialect import Dialect
-from perdure.kernel.errors import PerdureError
+from perdure.kernel.errors import Conflict, PerdureError
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import SECOND, Instant, Ref, RunId
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome, Succeeded
@@ -69,6 +69,7 @@ class ServerSource:
         self.worker, self._slots, self._now, self._say = worker, slots, now, say
         self._known, self._languages = frozenset(known), languages
         self._lease_key = ""
+        self._asked_for: dict[str, Any] = {}  # under that key
         self._answers: list[tuple[dict[str, Any], asyncio.Future[bool]]] = []
         self._sending: asyncio.Task[None] | None = None
         self._lines: dict[str, list[dict[str, Any]]] = {}
@@ -140,6 +141,7 @@ class ServerSource:
             "slots": self._slots,
         }
         asked = time.monotonic()
+        self._asked_for = body
         answer = await self._retried(lambda: self._ask_for_tasks(body))
         self._lease_key = ""
         return [await self._grant(task, asked) for task in answer["tasks"]]
@@ -151,7 +153,10 @@ class ServerSource:
         if not self._lease_key:
             return
         body = {"worker": self.worker, "pools": self.pools, "max": 1, "wait": 0, "providers": ["-"]}
-        answer = await self._retried(lambda: self._ask_for_tasks(body), 5.0)
+        try:
+            answer = await self._retried(lambda: self._ask_for_tasks(body), 5.0)
+        except Conflict:  # something was leased under the key: it is told at once
+            answer = await self._retried(lambda: self._ask_for_tasks(self._asked_for), 5.0)
         self._lease_key = ""
         for task in answer["tasks"]:
             await self.release(task["lease"], has_begun=False)

@@ -65,12 +65,9 @@ async def lease_tasks(call: ApiCall) -> Result:
     if sum(map(len, body.providers or ())) > LONGEST_OFFER:
         raise BadRequest(f"the names of `providers` have more than {LONGEST_OFFER:,} characters")
     call.server.presence.note(body, call.caller.name)
-    key = idempotency_key(call.headers)
-    if key is not None:
-        key = digest(f"{call.caller.via}\0{call.caller.name}\0{body.worker}\0{key}".encode()).hex()
     pools, most = list(dict.fromkeys(body.pools)), min(body.max, w.MOST_TASKS)
     filters = (body.providers, body.opens, call.caller.namespaces)
-    request = LeaseRequest(pools, body.worker, most, 0, *filters, call.caller.name, key or "")
+    request = LeaseRequest(pools, body.worker, most, 0, *filters, call.caller.name, call.key or "", call.body_digest)
     leases = await _wait_for_tasks(call, request, min(body.wait, LONGEST_WAIT))
     offered = None if body.providers is None else frozenset(body.providers)
     return Answer(msgspec.json.encode({"tasks": await describe_tasks(call, leases, body.opens, offered)}))

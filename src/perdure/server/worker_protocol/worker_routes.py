@@ -26,6 +26,7 @@ WORKER_ROUTES = (
         w.LeaseBody,
         answer=w.LeaseAnswer,
         is_refused_last=False,
+        is_keyed_by_run=True,
     ),
     _worker("/heartbeat", workers.heartbeat, "keep leases", w.HeartbeatBody, answer=w.HeartbeatAnswer),
     _worker("/answers", workers.answer_tasks, "answer many tasks", w.AnswersBody, answer=w.AnswersAnswer),

@@ -5,6 +5,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from perdure.kernel import inputs
 from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.tasks.crash_attribution import LossKind, StartPlace, loss_of_lease
@@ -56,8 +58,12 @@ _GRANT = Statement(
     INTS,
 )
 _LEASED_UNDER = Statement(
-    f"SELECT {LEASE_COLUMNS} FROM tasks WHERE request = {{}} AND state = 'leased' ORDER BY turn, run, task", TEXT
+    f"SELECT {LEASE_COLUMNS}, request FROM tasks WHERE request BETWEEN {{}} AND {{}} AND state = 'leased'"
+    " ORDER BY turn, run, task",
+    TEXT,
+    TEXT,
 )
+_ONE_AT_A_TIME = Statement("SELECT pg_advisory_xact_lock(hashtextextended({}, 8420))", TEXT)
 _LOST = Statement("SELECT run, task, lost_delivery FROM tasks WHERE lost_lease = {}", TEXT)
 _FIND = Statement(
     f"SELECT {LEASE_COLUMNS} FROM tasks WHERE lease = ANY({{}}) AND state IN ('leased', 'answered')", TEXTS
@@ -164,13 +170,15 @@ class TaskLeases(ABC):
         """Hint to the owners that messages have come."""
 
     async def lease(self, request: LeaseRequest) -> list[TaskLease]:
-        key = request.key or secrets.token_hex(16)  # by which it is known whether it was written before
+        own = request if request.key else replace(request, key=secrets.token_hex(16))  # to know what was written before
         matches = (request.namespaces, request.namespaces, request.opens, request.opens)
 
         def work(session: Session, again: bool) -> list[TaskLease]:
-            if (again or request.key) and (before := session.run(_LEASED_UNDER, key)):
-                return [lease_row(row) for row in before]
             with session.transaction():
+                if request.key:  # another server may have been asked the same
+                    session.run(_ONE_AT_A_TIME, own.names[0])
+                if (again or request.key) and (before := session.run(_LEASED_UNDER, *own.names)):
+                    return own.given_before(before)
                 ready = []
                 for pool in request.pools:
                     if request.providers is None:
@@ -182,7 +190,7 @@ class TaskLeases(ABC):
                     return []
                 runs, tasks, *_ = zip(*ready, strict=True)
                 leases = [secrets.token_hex(16) for _ in ready]
-                about = (request.worker, request.until, key, request.holder)
+                about = (request.worker, request.until, own.name, request.holder)
                 rows = session.run(_GRANT, *about, leases, runs, tasks)
                 order = {lease: place for place, lease in enumerate(leases)}
                 return sorted(map(lease_row, rows), key=lambda leased: order[leased.lease])
@@ -190,7 +198,7 @@ class TaskLeases(ABC):
         # Looking first costs an idle worker no write transaction.
         some = (request.providers, request.providers)
         is_ready = bool(await self._read(_ANY_READY, request.pools, *some, *matches))
-        if not is_ready and not (request.key and await self._read(_LEASED_UNDER, key)):
+        if not is_ready and not (request.key and await self._read(_LEASED_UNDER, *own.names)):
             return []
         return await self._write(work)
 

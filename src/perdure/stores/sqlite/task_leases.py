@@ -32,7 +32,10 @@ _FIND = f"SELECT {LEASE_COLUMNS} FROM tasks WHERE lease = ? AND state IN ('lease
 _LASTS = "(state = 'leased' OR (state = 'answered' AND answer IS NULL))"  # of an ended run: until its worker has heard
 _RENEW = f"UPDATE tasks SET until = iif(recalled, until, ?) WHERE lease = ? AND {_LASTS} RETURNING recalled"
 _LOST = "SELECT run, task, lost_delivery FROM tasks WHERE lost_lease = ?"
-_LEASED_UNDER = f"SELECT {LEASE_COLUMNS} FROM tasks WHERE request = ? AND state = 'leased' ORDER BY turn, run, task"
+_LEASED_UNDER = (
+    f"SELECT {LEASE_COLUMNS}, request FROM tasks WHERE request BETWEEN ? AND ? AND state = 'leased'"
+    " ORDER BY turn, run, task"
+)
 _GRANT = (
     "UPDATE tasks SET state = 'leased', lease = ?, worker = ?, until = ?, request = ?, holder = ?, place = 0,"
     f" touched = 0 WHERE run = ? AND task = ? RETURNING {LEASE_COLUMNS}"
@@ -92,15 +95,15 @@ class TaskLeases(ABC):
 
         def work() -> list[TaskLease]:
             execute = self._connection.execute
-            before: list[Any] = execute(_LEASED_UNDER, (request.key,)).fetchall() if request.key else []
+            before: list[Any] = execute(_LEASED_UNDER, request.names).fetchall() if request.key else []
             if before:
-                return [lease_row(row) for row in before]
+                return request.given_before(before)
             ready: list[Any] = []
             for look, bindings in looks:
                 order = "ORDER BY turn, offered_at, run, task LIMIT ?"
                 ready += execute(f"SELECT run, task, turn, offered_at {look} {order}", (*bindings, request.count))
             ready.sort(key=lambda row: (row[2], row[3], row[0], row[1]))
-            holder = (request.worker, request.until, request.key or None, request.holder)
+            holder = (request.worker, request.until, request.name if request.key else None, request.holder)
             granted = []
             for run, task, _, _ in ready[: request.count]:
                 (row,) = execute(_GRANT, (secrets.token_hex(16), *holder, run, task))
@@ -109,7 +112,7 @@ class TaskLeases(ABC):
 
         # Looking first costs an idle worker no write transaction.
         is_ready = any(self._read(f"SELECT 1 {look} LIMIT 1", tuple(bindings)) for look, bindings in looks)
-        if not is_ready and not (request.key and self._read(_LEASED_UNDER, (request.key,))):
+        if not is_ready and not (request.key and self._read(_LEASED_UNDER, request.names)):
             return []
         return await self._explained_transaction(work)
 
