@@ -7,7 +7,7 @@ import socket
 import tomllib
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 
@@ -255,6 +255,55 @@ def test_figures_out_of_range_are_bad_requests(server: Server) -> None:
     assert server.admin("POST", "/api/v1/tokens", token).problem[0] == 400
     labels = "&".join(f"label=a{number}=b" for number in range(1_000))
     assert server.admin("GET", f"/api/v1/runs?{labels}").problem[0] == 400
+
+
+STORIES = "/apis/bubustack.io/v1alpha1/namespaces/default/stories"
+STEPS = {
+    "apiVersion": "bubustack.io/v1alpha1",
+    "kind": "Story",
+    "metadata": {"name": "numbered"},
+    "spec": {"steps": [{"name": "ok", "type": "gate"}]},
+}
+
+
+@pytest.mark.parametrize("number", ["9" * 5_000, "9" * 25, "\u00b2"])
+def test_texts_that_are_no_small_numbers_are_no_faults_of_the_server(server: Server, number: str) -> None:
+    """SRV-011: never 500 for what a caller sends, wherever a text is read as a number."""
+    admin = server.admin
+    run = admin.start(WAITS)
+    assert admin("POST", "/api/v1/resources:apply", {"documents": [STEPS]}).status == 200
+    assert admin("POST", "/api/v1/runs", {"name": f"numbered@{number}"}).problem == (404, "RESOURCE-NOT-FOUND")
+    assert admin("POST", f"/api/v1/runs/{run}/fork", {"at": number}).status in (400, 404)
+    versioned = {**STEPS, "metadata": {"name": "numbered", "resourceVersion": number}, "spec": {"steps": []}}
+    assert admin("POST", "/api/v1/resources:apply", {"documents": [versioned]}).status in (412, 422)
+    patch = json.dumps([{"op": "replace", "path": f"/spec/steps/{number}/name", "value": "x"}]).encode()
+    patched = admin("PATCH", f"{STORIES}/numbered", raw=patch, Content_Type="application/json-patch+json")
+    assert (patched.status, patched.json["reason"]) == (422, "Invalid")
+    watched = admin("GET", f"{STORIES}?watch=true&timeoutSeconds=1&resourceVersion={quote(number)}")
+    assert (watched.status, watched.json["reason"]) == (400, "BadRequest")
+
+
+def test_what_is_accepted_and_sent_is_read_as_http_says(server: Server) -> None:
+    """SRV-010, SRV-011: a weight of 0 refuses; lists may stand in several lines; bodies are UTF-8, not encoded."""
+    admin = server.admin
+    for accept in ("application/json;q=0", "text/html, */*;q=0", "application/json; Q=0.000, text/html"):
+        assert admin("GET", "/api/v1/runs", Accept=accept).problem == (406, "NOT-ACCEPTABLE"), accept
+    for accept in ("application/json;q=0.1", "text/html, */*;q=0.01"):
+        assert admin("GET", "/api/v1/runs", Accept=accept).status == 200, accept
+    connection = admin.connect()
+    connection.putrequest("GET", "/api/v1/runs")
+    for name, value in (("Authorization", f"Bearer {admin.token}"), ("Accept", "text/html"), ("Accept", "*/*")):
+        connection.putheader(name, value)
+    connection.endheaders()
+    assert connection.getresponse().status == 200
+    connection.close()
+    text = json.dumps({"document": RETURNS}).encode()
+    encoded = admin("POST", "/api/v1/runs", raw=text, Content_Encoding="gzip")
+    assert encoded.problem == (415, "MEDIA-TYPE")
+    latin = admin("POST", "/api/v1/runs", raw=text, Content_Type="application/json; charset=latin-1")
+    assert latin.problem == (415, "MEDIA-TYPE")
+    for kind in ("application/json; charset=UTF-8", 'application/json;charset="utf-8"', "Application/JSON"):
+        assert admin("POST", "/api/v1/runs", raw=text, Content_Type=kind).status == 202, kind
 
 
 def test_the_log_can_be_json_lines(tmp_path: Path) -> None:

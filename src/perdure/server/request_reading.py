@@ -1,6 +1,7 @@
 """Reads requests strictly: media types, sizes, JSON, members and parameters; whatever is unknown is refused."""
 
 import asyncio
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -21,20 +22,26 @@ JSON = "application/json"
 SSE = "text/event-stream"
 WHOLE = "perdure.whole"  # a member of the scope of a request whose body has arrived
 ONCE = frozenset({b"host", b"origin"})  # whoever stands in between may count another one
+LISTS = frozenset({b"accept", b"if-match", b"if-none-match", b"prefer"})  # written in several lines they are one list
 DEEPEST = 128
 MOST_VALUES = 500_000  # of a body
+
+_NOT_AT_ALL = re.compile(r";\s*q\s*=\s*0(\.0{0,3})?\s*(;|$)", re.IGNORECASE)
+_CHARSET = re.compile(r";\s*charset\s*=\s*\"?([^\s;\"]+)", re.IGNORECASE)
 
 
 def check_accept(route: "Route", headers: Mapping[str, str]) -> bool:
     """Whether a stream is asked for; refused if nothing that we have is accepted."""
     accept = headers.get("accept", "*/*")
-    kinds = [_media_type(part) for part in accept.split(",") if part.strip()]
+    parts = [part for part in accept.split(",") if part.strip()]
+    kinds = [_media_type(part) for part in parts if not _NOT_AT_ALL.search(part)]
     if route.streams and SSE in kinds:
         return True
     offered = {JSON, "application/*", "*/*", "application/problem+json"}
     if route.is_text:
         offered |= {route.text_type, "text/*"}
-    if kinds and not offered.intersection(kinds):
+    is_refused = not route.is_text and any(_media_type(part) == JSON and _NOT_AT_ALL.search(part) for part in parts)
+    if parts and (is_refused or not offered.intersection(kinds)):
         raise NotAcceptable(f"this is answered as {JSON}, and {accept[:80]!r} does not accept it")
     return False
 
@@ -49,6 +56,8 @@ def read_headers(scope: Scope) -> dict[str, str]:
     for name, value in scope["headers"]:
         if name in ONCE and name.decode() in headers:
             raise BadRequest(f"the header has {name.decode()} more than once")
+        if name in LISTS and name.decode() in headers:
+            headers[name.decode()] += ", " + value.decode("latin-1")
         headers.setdefault(name.decode("latin-1"), value.decode("latin-1"))
     return headers
 
@@ -115,7 +124,12 @@ def read_json(route: "Route", headers: Mapping[str, str], text: bytes) -> Any:
         if route.body_is_optional:
             return {}
         raise BadRequest("the request needs a body: a JSON object")
-    media_type = _media_type(headers.get("content-type", ""))
+    content_type = headers.get("content-type", "")
+    if (coding := headers.get("content-encoding", "identity").strip().lower()) != "identity":
+        raise UnsupportedMediaType(f"the body must not be encoded, and is {coding[:40]!r}")
+    if (charset := _CHARSET.search(content_type)) and charset[1].lower() not in ("utf-8", "utf8"):
+        raise UnsupportedMediaType(f"the body must be UTF-8, not {charset[1][:40]!r}")
+    media_type = _media_type(content_type)
     if media_type != JSON and (media_type or not route.takes_untyped_body):
         raise UnsupportedMediaType(f"the body must be {JSON}, not {media_type or 'without a media type'!r}")
     return read_json_text(text)

@@ -204,7 +204,8 @@ class Catalog:
     def _entries_called(self, reference: str, namespace: str, language: str) -> Meant:
         """The generation that a reference asks for, and the entries that it may mean."""
         name, _, version = reference.rpartition("@")
-        generation = int(version) if name and version.isdecimal() else None
+        is_number = version.isascii() and version.isdecimal() and len(version) <= 18
+        generation = int(version) if name and is_number else None
         called = reference if generation is None else name
         kinds = [kind for kind in self.runnable if language in ("", self.language_of(kind).name)]
         meant = [(kind, key) for kind in kinds for key in _keys_called(kind, called, namespace)]

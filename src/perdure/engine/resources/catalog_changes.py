@@ -117,6 +117,13 @@ class Step(msgspec.Struct, frozen=True):
         return Change(self.entry.kind, self.entry.key, self.outcome, self.generation, self.entry.file)
 
 
+def _expected(version: str) -> int | None:
+    """The version that an entry must have; None: any; -1: one that no entry has."""
+    if not (version.isascii() and version.isdecimal()):
+        return None
+    return int(version) if len(version) <= 18 else -1
+
+
 def read_entry(language: Dialect, declared: DeclaredResource, applied: AppliedDocument, namespace: str) -> Entry:
     kind = next(kind for kind in language.kinds if kind.name == declared.kind)
     declared = declared.placed(kind, namespace or DEFAULT_NAMESPACE)
@@ -136,7 +143,7 @@ def read_entry(language: Dialect, declared: DeclaredResource, applied: AppliedDo
         declared.source,
         labels,
         language.admitted(body),
-        int(version) if version.isdecimal() else None,
+        _expected(version),
         applied.file,
         declared.line,
         applied.managers,

@@ -115,11 +115,16 @@ def _missing(path: Sequence[str]) -> UnfitInput:
     return UnfitInput(f"there is nothing at {'/'.join(path) or 'the root'}; nothing was changed")
 
 
+def _is_place(name: str) -> bool:
+    """A place in a list: RFC 6901 has no leading zeros."""
+    return name.isascii() and name.isdecimal() and len(name) < 10 and (name == "0" or name[0] != "0")
+
+
 def _get(root: Any, path: Sequence[str]) -> Any:
     for number, name in enumerate(path, 1):
         if isinstance(root, dict) and name in root:
             root = root[name]
-        elif isinstance(root, list) and name.isdigit() and int(name) < len(root):
+        elif isinstance(root, list) and _is_place(name) and int(name) < len(root):
             root = root[int(name)]
         else:
             raise _missing(path[:number])
@@ -132,7 +137,7 @@ def _add(root: Any, path: Sequence[str], value: Any) -> None:
         parent[name] = value
     elif isinstance(parent, list) and name == "-":
         parent.append(value)
-    elif isinstance(parent, list) and name.isdigit() and int(name) <= len(parent):
+    elif isinstance(parent, list) and _is_place(name) and int(name) <= len(parent):
         parent.insert(int(name), value)
     else:
         raise _missing(path)

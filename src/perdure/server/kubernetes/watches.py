@@ -72,6 +72,7 @@ class Watch:
         self._states: dict[str, bool] = {}  # whether an object matches, as the watcher was told
         self._knows_all = False  # it was told of all that match
         self._is_begun = False  # a table has had its header
+        self._version()  # one that cannot be read is refused before the stream begins
         if self._query.send_initial_events is not None:
             raise UnfitInput("sendInitialEvents: not supported", hint="List first, then watch from that version.")
 

@@ -22,6 +22,10 @@ def event_name(event: dict[str, Any]) -> str:
     return str(event["event_type"] if is_in_language_terms(event) else event["event"])
 
 
+DIGITS = 18  # of the number of an event
+NO_EVENT = 1 << 62  # a number that no run has
+
+
 def event_json(event: dict[str, Any]) -> dict[str, Any]:
     """With the time as text, as a server sends it."""
     has_text = is_in_language_terms(event) or isinstance(event["at"], str)
@@ -31,8 +35,8 @@ def event_json(event: dict[str, Any]) -> dict[str, Any]:
 async def event_at(client: Client, run: RunId, moment: str) -> int:
     """The number of the event that people mean by its number, its id, or a time: the last one until then."""
     owner, _, number = moment.rpartition("/")
-    if number.isdecimal() and owner in ("", run):
-        return int(number)
+    if number.isascii() and number.isdecimal() and owner in ("", run):
+        return int(number) if len(number) <= DIGITS else NO_EVENT
     if owner:
         raise BadRequest(f"{moment!r} is not an event of run {run}")
     try:
