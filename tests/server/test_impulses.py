@@ -80,7 +80,7 @@ def send(api: Api, name: str, event: Any, **headers: Any) -> Reply:
     return api("POST", f"{PLACE}/{name}", raw=json.dumps(event).encode(), **headers)
 
 
-def signature(event: Any, secret: str = SECRET) -> dict[str, str]:
+def signature(event: Any, secret: str = SECRET) -> dict[str, Any]:
     value = hmac.new(secret.encode(), json.dumps(event).encode(), sha256).hexdigest()
     return {"X_Hub_Signature_256": f"sha256={value}"}
 
@@ -145,6 +145,31 @@ def test_a_signature_is_a_credential(shop: Server) -> None:
     audited = shop.admin("GET", "/api/v1/audit?limit=100").json["items"]
     assert any(row["who"]["name"] == "impulse:default/signed" for row in audited), audited[:3]
     assert SECRET not in json.dumps(audited)
+
+
+def test_a_browser_sends_an_event_with_its_session(shop: Server) -> None:
+    """SRV-020, SRV-040: a session is made from a token; without its CSRF value it changes nothing."""
+    logged_in = shop.nobody("POST", "/session", {"token": shop.admin.token})
+    cookie = logged_in.headers["set-cookie"].partition(";")[0]
+    sent = shop.nobody("POST", f"{PLACE}/plain", {"number": 71}, Cookie=cookie, X_CSRF_Token=logged_in.json["csrf"])
+    assert sent.status == 202, sent.text
+    assert shop.nobody("POST", f"{PLACE}/plain", {"number": 72}, Cookie=cookie).problem == (403, "ACCESS-DENIED")
+    event = {"number": 73}
+    assert shop.nobody("POST", f"{PLACE}/signed", event, Cookie="other=x", **signature(event)).status == 202
+
+
+@pytest.mark.parametrize(("role", "status"), [("operator", 202), ("viewer", 401)])
+def test_anonymous_operators_send_events_on_this_machine(tmp_path: Path, role: str, status: int) -> None:
+    """SRV-021, SRV-040; an event that is signed needs nobody else."""
+    server = Server.start(tmp_path, "--anonymous", role, PERDURE_SECRET_hub_token=SECRET)
+    documents = [STORY, TEMPLATE, impulse("plain"), impulse("signed", deliveryPolicy=SIGNED)]
+    assert server.admin("POST", "/api/v1/resources:apply", {"documents": documents}).status == 200
+    event = {"number": 1}
+    assert server.nobody("POST", f"{PLACE}/plain", event).status == status
+    assert server.nobody("POST", f"{PLACE}/plain", event, Via="1.1 proxy").status == 401
+    assert server.nobody("POST", f"{PLACE}/signed", event, **signature(event)).status == 202
+    assert server.nobody("POST", f"{PLACE}/signed", event, **signature(event, "wrong")).status == 401
+    server.stop()
 
 
 def test_an_idempotency_key_proves_nothing(shop: Server) -> None:

@@ -24,7 +24,7 @@ from perdure.engine.random_ids import new_request_id
 from perdure.engine.tasks.leased_tasks import LeasedTasks
 from perdure.kernel.errors import Conflict, PerdureError
 from perdure.kernel.json_values import jsontext
-from perdure.server.authentication import Authentication, carries_token, check_origin, network_of
+from perdure.server.authentication import Authentication, check_origin, network_of
 from perdure.server.calls import Answer, ApiCall, Caller, EventStream, Result, SeenRequest, check_body, visible_run
 from perdure.server.console_files import ConsoleFiles, read_console
 from perdure.server.kubernetes.statuses import is_kubernetes_path, status_json
@@ -238,7 +238,7 @@ class Application:
         host = check_origin(headers, server.hosts, is_health=is_open and not seen.changes)
         if is_open:
             caller = Caller("", AccessRole.VIEWER, via=OPEN)
-        elif route is not None and route.takes_signatures and not carries_token(headers):
+        elif route and route.takes_signatures and await server.authentication.is_stranger(headers, seen.address, host):
             caller = Caller("", AccessRole.OPERATOR, via=SIGNATURE)
         else:
             caller = await server.authentication.caller(headers, seen.address, host, request.method)

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import TYPE_CHECKING, NoReturn
 
@@ -240,6 +241,14 @@ class Authentication:
         if row is None:
             self.refuse(address, "the access token is not known here, has expired or was revoked")
         return self.tokens.caller(row)
+
+    async def is_stranger(self, headers: Mapping[str, str], address: str, host: str) -> bool:
+        """Whether an event needs a signature: no token, no session and no `--anonymous` lets its sender send it."""
+        if carries_token(headers):
+            return False
+        with suppress(NotAuthenticated):
+            return not (await self.caller(headers, address, host, "POST")).role.includes(AccessRole.OPERATOR)
+        return True
 
     def refuse(self, address: str, message: str) -> NoReturn:
         """A proof was wrong. A right one is never refused for its address, which may be that of a proxy."""
