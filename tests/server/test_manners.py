@@ -274,6 +274,7 @@ def test_texts_that_are_no_small_numbers_are_no_faults_of_the_server(server: Ser
     assert admin("POST", "/api/v1/resources:apply", {"documents": [STEPS]}).status == 200
     assert admin("POST", "/api/v1/runs", {"name": f"numbered@{number}"}).problem == (404, "RESOURCE-NOT-FOUND")
     assert admin("POST", f"/api/v1/runs/{run}/fork", {"at": number}).status in (400, 404)
+    assert admin("GET", f"/api/v1/runs/{run}/why?field=result%5B{quote(number)}%5D").status in (400, 404, 422)
     versioned = {**STEPS, "metadata": {"name": "numbered", "resourceVersion": number}, "spec": {"steps": []}}
     assert admin("POST", "/api/v1/resources:apply", {"documents": [versioned]}).status in (412, 422)
     patch = json.dumps([{"op": "replace", "path": f"/spec/steps/{number}/name", "value": "x"}]).encode()

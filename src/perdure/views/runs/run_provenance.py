@@ -33,7 +33,7 @@ from perdure.views.times import iso
 MOST_EVENTS = 20_000
 LONGEST_VALUE = 2_000  # bytes of JSON that are shown of a value
 LONGEST_TEXT = 80  # characters of it in a sentence
-_PART = lazy_regex(r"\[(\d+)\]|\.?([^.\[\]]+)")
+_PART = lazy_regex(r"\[([0-9]{1,18})\]|\.?([^.\[\]]+)")
 
 
 def read_field(text: str) -> ReadPath:
@@ -43,7 +43,7 @@ def read_field(text: str) -> ReadPath:
     while at < len(text):
         part = _PART.match(text, at)
         if part is None:
-            raise BadRequest(f"{text!r} is not a path (expected e.g. output.items[0].price)")
+            raise BadRequest(f"{text[:200]!r} is not a path (expected e.g. output.items[0].price)")
         index, name = part.groups()
         parts.append(int(index) if index is not None else name)
         at = part.end()

@@ -92,11 +92,15 @@ def _flow_of(site: str) -> str:
     return site.rpartition("/steps/")[0]
 
 
+def _is_place(name: str) -> bool:
+    return name.isdecimal() and len(name) <= 18
+
+
 def _part(document: Any, site: str) -> Any:
     for name in site.split("/")[1:]:
         name = name.replace("~1", "/").replace("~0", "~")
         if isinstance(document, list):
-            document = document[int(name)] if name.isdigit() and int(name) < len(document) else None
+            document = document[int(name)] if _is_place(name) and int(name) < len(document) else None
         else:
             document = document.get(name) if isinstance(document, dict) else None
     return document

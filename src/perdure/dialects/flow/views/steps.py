@@ -201,7 +201,8 @@ class FlowStepReader(StepReader):
         if step is None:
             return StepOverview(name)
         parts = (part.replace("~1", "/").replace("~0", "~") for part in step.site.split("/")[1:])
-        return StepOverview(name, step.action.name, tuple(int(part) if part.isdecimal() else part for part in parts))
+        place = tuple(int(part) if part.isdecimal() and len(part) <= 18 else part for part in parts)
+        return StepOverview(name, step.action.name, place)
 
     def _leave(self, frame: _Frame, state: StepStatus, at: Instant) -> None:
         if frame.current is not None:

@@ -230,7 +230,7 @@ def _logs(tally: b.StepTally, uri: str) -> bool:
 def _inside(body: b.Body, uri: str) -> b.StoredBody | None:
     """One element of a loop's results, or a loop's result whose list is held by a manifest."""
     outer, _, index = uri.rpartition("/iteration/")
-    if not outer or not index.isdecimal():
+    if not outer or not (index.isascii() and index.isdecimal() and len(index) <= 18):
         return body.stored_bodies.get(f"{uri}/results")
     loop_result = lookup(body, outer)
     parts = None if loop_result is None else loop_result.value.parts
