@@ -227,6 +227,7 @@ def test_all_problems_are_told_at_once_in_order_of_the_text() -> None:
 
 
 WARN: list[tuple[str, str]] = [
+    (step('next: {arcs: [{step: b, when: "{{ workload.x }} == y"}]}'), "a text beside a template makes a text"),
     (rules("{when: true, then: {do: fail}}"), "no rule says `else`"),
     (playbook("workflow: [{step: a, tool: {kind: noop}}, {step: b, tool: {kind: noop}}]"), "no arc leads to step 'b'"),
     (playbook("executor: {spec: {final_step: a}}\n" + STEP), "also reached by ordinary control"),

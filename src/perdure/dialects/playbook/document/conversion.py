@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from perdure.dialects.playbook import tools
+from perdure.dialects.playbook.document.legacy_routing import Choice, convert_guard, read_choices, route
 from perdure.dialects.playbook.document.tool_forms import lone_label
 from perdure.documents import UnreadableText, read_document
 from perdure.documents.paths import Path, spell
@@ -17,6 +18,10 @@ from perdure.kernel.documents.validation import ConvertedConstruct, ConvertedDoc
 
 STEP_MEMBERS = ("step", "desc", "spec", "loop", "tool", "next", "input", "set", "output", "result", "set_ctx")
 NEVER_FIELDS = ("when", "case", "sink", "pipe", "save", "vars", "type", "retry", "name", "pagination")
+RETRY_MEMBERS = {
+    *("max_attempts", "attempts", "backoff_seconds", "initial_delay", "delay", "backoff_multiplier"),
+    *("retry_on_status", "retryable_status_codes", "retry_on", "max_delay", "backoff"),
+}
 MODES = {"sequential": "sequential", "async": "parallel", "parallel": "parallel", "sequence": "sequential"}
 
 _TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
@@ -44,6 +49,7 @@ def convert(text: bytes) -> ConvertedDocument:
 class _Converter:
     def __init__(self) -> None:
         self.report: list[ConvertedConstruct] = []
+        self._names = set[str]()  # of steps
 
     def _note(self, path: Path, message: str, *, is_done: bool = True) -> None:
         self.report.append(ConvertedConstruct(spell(path), message, is_done))
@@ -59,12 +65,13 @@ class _Converter:
         if isinstance(metadata, dict) and isinstance(metadata.get("name"), str) and not metadata.get("path"):
             new["metadata"] = {**metadata, "path": metadata["name"]}
             self._note(("metadata",), "the name is also the path")
-        if isinstance(new.get("vars"), dict):
+        if isinstance(new.get("vars"), dict) and isinstance(new.get("workload") or {}, dict):
             new["workload"] = {**new.pop("vars"), **(new.get("workload") or {})}
             self._note(("vars",), "the variables are members of `workload`: defaults that do not change")
         workflow = new.get("workflow")
         if isinstance(workflow, list):
-            steps = [self._step(step, ("workflow", index)) for index, step in enumerate(workflow)]
+            self._names = {str(step.get("step", step.get("name"))) for step in workflow if isinstance(step, dict)}
+            steps = [new for index, step in enumerate(workflow) for new in self._step(step, ("workflow", index))]
             new["workflow"] = steps + self._implied_end(steps)
         workbook = new.get("workbook")
         if isinstance(workbook, list):
@@ -103,26 +110,29 @@ class _Converter:
 
     # Steps.
 
-    def _step(self, step: Any, path: Path) -> Any:
+    def _step(self, step: Any, path: Path) -> list[Any]:
+        """The step, and others that its routing needs."""
         if not isinstance(step, dict):
-            return step
+            return [step]
         new = dict(step)
         if "step" not in new and isinstance(new.get("name"), str):
             new["step"] = new.pop("name")
             self._note((*path, "name"), "`step` names a step")
         self._collect_tool(new, path)
         self._guard(new, path)
-        if isinstance(new.get("vars"), dict):
-            new["set"] = {f"ctx.{name}": _own_result(value) for name, value in new.pop("vars").items()}
+        if isinstance(new.get("vars"), dict) and isinstance(new.get("set", {}), dict):
+            new["set"] = new.get("set", {}) | {
+                f"ctx.{name}": _own_result(value) for name, value in new.pop("vars").items()
+            }
             self._note((*path, "vars"), "`set` assigns to `ctx` when the step has succeeded")
         if isinstance(new.get("loop"), dict):
             new["loop"] = self._loop(new["loop"], (*path, "loop"))
-        self._route(new, path)
+        added = self._route(new, path)
         self._collect_tasks(new, path)
         if "tool" not in new and "next" not in new:
             new["tool"] = {"kind": "noop"}
             self._note(path, "a step without a task and without `next` does nothing: `noop`")
-        return new
+        return [new, *added]
 
     def _collect_tool(self, step: dict[str, Any], path: Path) -> None:
         """A kind as a text, and fields of the task beside it."""
@@ -145,9 +155,13 @@ class _Converter:
     def _guard(self, step: dict[str, Any], path: Path) -> None:
         if "when" not in step:
             return
-        when = step.pop("when")
+        when = convert_guard(step["when"])
         spec = step.get("spec") if isinstance(step.get("spec"), dict) else {}
         policy = spec.get("policy") if isinstance(spec.get("policy"), dict) else {}  # type: ignore[union-attr]
+        if when is None or "admit" in policy:  # type: ignore[operator]
+            self._note((*path, "when"), "write it as a rule of `spec.policy.admit`, as a template", is_done=False)
+            return
+        del step["when"]
         rules = [{"when": when, "then": {"allow": True}}, {"else": {"then": {"allow": False}}}]
         step["spec"] = {**spec, "policy": {**policy, "admit": {"on_deny": "discard", "rules": rules}}}  # type: ignore
         self._note((*path, "when"), "a rule of `spec.policy.admit`; a denied token is discarded")
@@ -174,34 +188,45 @@ class _Converter:
 
     # Routing.
 
-    def _route(self, step: dict[str, Any], path: Path) -> None:
-        arcs: list[dict[str, Any]] = []
-        cases = step.get("case")
-        if isinstance(cases, list) and all(_is_routing(case) for case in cases):
-            for case in cases:
-                for branch in ("then", "else"):
-                    guard = {"when": _own_result(case["when"])} if branch == "then" and "when" in case else {}
-                    arcs += [{**arc, **guard} for arc in _targets(case.get(branch))]
-            step.pop("case")
-            self._note((*path, "case"), "each case is an arc of `next`; the first whose guard holds is taken")
-        elif "case" in step:
-            self._note((*path, "case"), "its actions belong into `spec.policy.rules` of the task", is_done=False)
-        router = step.get("next")
-        if "next" in step and not (isinstance(router, dict) and "arcs" in router):
-            targets = list(_targets(router))
-            if targets or not router:
-                step.pop("next")
-                arcs += targets
-                self._note((*path, "next"), "a router with `arcs`")
-        if not arcs:
-            return
+    def _route(self, step: dict[str, Any], path: Path) -> list[Any]:
+        """Steps that the routing needs in addition."""
+        router, choices = step.get("next"), list[Choice]()
+        is_canonical = isinstance(router, dict) and "arcs" in router
         spec = step.get("spec") if isinstance(step.get("spec"), dict) else {}
-        mode = "exclusive" if any("when" in arc for arc in arcs) or len(arcs) == 1 else "inclusive"
-        if isinstance(spec, dict) and "next_mode" in spec:
-            mode = spec["next_mode"]
-            step["spec"] = {name: value for name, value in spec.items() if name != "next_mode"}
+        mode = spec.get("next_mode") if isinstance(spec, dict) else None
+        if mode is not None and is_canonical:
+            step["next"] = router = {**router, "spec": {**(router.get("spec") or {}), "mode": mode}}  # type: ignore
+        if "case" in step:
+            cases = read_choices(step["case"]) if isinstance(step["case"], list) and not is_canonical else None
+            if cases is None:
+                self._note(
+                    (*path, "case"), "it does more than choose steps, or its guards are not templates", is_done=False
+                )
+            else:
+                choices += [_reading_own_result(case) for case in cases]
+                del step["case"]
+                self._note((*path, "case"), "each case is an arc of `next`; the first whose guard holds is taken")
+        if "next" in step and not is_canonical:
+            others = read_choices(router or [])
+            if others is None:
+                self._note(
+                    (*path, "next"), "it does more than choose steps, or its guards are not templates", is_done=False
+                )
+                return []
+            choices += [_reading_own_result(choice) for choice in others]
+            del step["next"]
+            self._note((*path, "next"), "a router with `arcs`")
+        if mode is not None:
+            step["spec"] = {name: value for name, value in spec.items() if name != "next_mode"}  # type: ignore[union-attr]
             self._note((*path, "spec", "next_mode"), "`next.spec.mode`")
-        step["next"] = {"spec": {"mode": mode}, "arcs": arcs}
+        if not choices:
+            return []
+        routed = route(str(step.get("step")), choices, mode, self._names)
+        step["next"] = routed.router
+        for added in routed.steps:
+            self._names.add(added["step"])
+            self._note((*path, "next"), f"step {added['step']!r} starts all steps of a choice, at the same time")
+        return list(routed.steps)
 
     # Tasks.
 
@@ -214,7 +239,12 @@ class _Converter:
         if isinstance(step.get("retry"), dict) and isinstance(step.get("tool"), dict):
             step["tool"] = self._with_retry(step["tool"], step.pop("retry"), (*path, "retry"))
         sink = step.get("sink")
-        if isinstance(sink, dict) and isinstance(sink.get("tool"), dict) and isinstance(step.get("tool"), dict):
+        if (
+            isinstance(sink, dict)
+            and sink.keys() == {"tool"}
+            and isinstance(sink["tool"], dict)
+            and isinstance(step.get("tool"), dict)
+        ):
             stored = self._task(sink["tool"], (*path, "sink", "tool"))
             step["tool"] = [{"name": f"{step.get('step')}_task", **step["tool"]}, {"name": "sink", **stored}]
             del step["sink"]
@@ -250,13 +280,22 @@ class _Converter:
         return new
 
     def _with_retry(self, body: dict[str, Any], retry: dict[str, Any], path: Path) -> dict[str, Any]:
+        statuses = retry.get("retry_on_status", retry.get("retryable_status_codes"))
+        kinds = retry.get("retry_on")
+        unknown = sorted(retry.keys() - RETRY_MEMBERS)
+        if unknown:
+            names = ", ".join(f"`{name}`" for name in unknown)
+            self._note(path, f"{names}: write rules of `spec.policy` with `do: retry`", is_done=False)
+            return {**body, "retry": retry}
         attempts = retry.get("max_attempts", retry.get("attempts", 3))
-        delay = retry.get("backoff_seconds", retry.get("initial_delay", retry.get("delay", 1.0)))
-        backoff = "exponential" if retry.get("backoff_multiplier", 1) != 1 else "linear"
-        statuses = retry.get("retry_on_status")
+        delays = ("backoff_seconds", "initial_delay", "delay", "backoff")
+        delay = next((retry[name] for name in delays if isinstance(retry.get(name), int | float)), 1.0)
+        backoff = "exponential" if retry.get("backoff_multiplier", 1) != 1 else "none"
         guard = "output.status == 'error'"
         if isinstance(statuses, list):
             guard += f" and output.http.status in {statuses!r}"
+        if isinstance(kinds, list):
+            guard += f" and output.error.kind in {[str(kind).removesuffix('_error') for kind in kinds]!r}"
         spec = body.get("spec") if isinstance(body.get("spec"), dict) else {}
         if isinstance(spec, dict) and "policy" in spec:
             self._note(path, "the task has rules already: add one with `do: retry`", is_done=False)
@@ -275,8 +314,9 @@ class _Converter:
             return rule
         new = dict(rule)
         for legacy in ("expr", "eval", "if"):
-            if legacy in new and "when" not in new:
-                new["when"] = new.pop(legacy)
+            if legacy in new and "when" not in new and (guard := convert_guard(new[legacy])) is not None:
+                del new[legacy]
+                new["when"] = guard
                 self._note((*path, legacy), "`when`")
         otherwise = new.get("else")
         if isinstance(otherwise, dict) and "then" not in otherwise and "do" in otherwise:
@@ -316,40 +356,20 @@ class _Converter:
         return value
 
 
-def _is_routing(case: Any) -> bool:
-    """Whether a case only says which steps follow."""
-    return isinstance(case, dict) and all(
-        name == "when" or (name in ("then", "else") and any(_targets(branch))) for name, branch in case.items()
-    )
-
-
-def _targets(router: Any) -> Iterator[dict[str, Any]]:
-    """The arcs that a legacy router means: a name, a map with `step`, `next`, or a list of them; else none."""
-    match router:
-        case str():
-            yield {"step": router}
-        case {"step": str(name)}:
-            guard = (
-                {"when": router["when"]} if "when" in router else {"when": router["cond"]} if "cond" in router else {}
-            )
-            args = router.get("args", router.get("data"))
-            yield {"step": name, **guard, **({"args": args} if isinstance(args, dict) else {})}
-        case {"next": inner, **others} if not others:
-            yield from _targets(inner)
-        case {"when": guard, "then": inner, **others} if not others.keys() - {"else"}:
-            yield from ({**arc, "when": guard} for arc in _targets(inner))
-            yield from _targets(others.get("else"))
-        case {"else": inner, **others} if not others:
-            yield from _targets(inner)
-        case list():
-            for inner in router:
-                yield from _targets(inner)
+def _reading_own_result(choice: Choice) -> Choice:
+    arcs = [{**arc, "args": _own_result(arc["args"])} if "args" in arc else arc for arc in choice.arcs]
+    return Choice(_own_result(choice.guard), arcs)
 
 
 def _own_result(value: Any) -> Any:
     """A template that reads the result of its own step by the name `result`."""
-    if isinstance(value, str):
-        return _TEMPLATE.sub(lambda match: _OWN_RESULT.sub("output.data", match[0]), value)
+    match value:
+        case str():
+            return _TEMPLATE.sub(lambda match: _OWN_RESULT.sub("output.data", match[0]), value)
+        case dict():
+            return {name: _own_result(inner) for name, inner in value.items()}
+        case list():
+            return [_own_result(inner) for inner in value]
     return value
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from perdure.dialects.playbook import tools
 from perdure.dialects.playbook.document.cursor import Cursor
+from perdure.dialects.playbook.document.legacy_routing import text_beside_templates
 from perdure.dialects.playbook.document.vocabulary import BOUND_NAMES
 from perdure.dialects.playbook.plan.program import Program, Step
 from perdure.expressions.jinja import TemplateAnalysis, analyse, has_template
@@ -45,6 +46,9 @@ def advise_templates(cursor: Cursor, program: Program, ctx: set[str]) -> None:
                 _check_events(text, analysis, (*BOUNDARIES, *OUTSIDE))
             elif place[:1] == ("next",):
                 _check_events(text, analysis, ends)
+            if place[-1] == "when" and text_beside_templates(text.value):
+                hint = "Write the whole condition inside {{ }}, e.g. \"{{ workload.stage == 'live' }}\"."
+                text.warn("PBK-029", "a text beside a template makes a text, which is always true", hint=hint)
             _check_statuses(text, analysis)
             _check_names(text, analysis, known, is_admission=is_admission)
             if step.loop is not None and place[:1] == ("tool",):
