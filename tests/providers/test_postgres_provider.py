@@ -100,6 +100,45 @@ async def test_values_of_every_kind(any_version: str) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "rows", "count"),
+    [
+        ("WITH n AS (SELECT 'cap' AS name) INSERT INTO item(name) SELECT name FROM n", [], 1),
+        ("WITH n AS (SELECT 'cap' AS name) INSERT INTO item(name) SELECT name FROM n RETURNING name", ["cap"], 1),
+        ("WITH d AS (DELETE FROM item RETURNING name) SELECT name FROM d ORDER BY name", ["cup", "pen"], 2),
+        ("SELECT name INTO copied FROM item", [], 2),
+        ("CREATE PROCEDURE p() LANGUAGE sql AS 'DELETE FROM item'; CALL p()", [], 0),
+        ("PREPARE s AS DELETE FROM item; EXECUTE s", [], 2),
+    ],
+)
+async def test_a_statement_without_rows_may_begin_like_one_with_rows(
+    shop: str, text: str, rows: list[str], count: int
+) -> None:
+    value = value_of(await postgres(shop, command=text))
+
+    assert ([row["name"] for row in value["rows"]], value["row_count"]) == (rows, count)
+
+
+async def test_the_error_of_a_statement_with_returning_is_the_servers(shop: str) -> None:
+    outcome = await postgres(shop, command="INSERT INTO nowhere VALUES (1) RETURNING *")
+
+    assert details_of(outcome)["sqlstate"] == "42P01"
+    assert isinstance(outcome, Failed)
+    assert 'relation "nowhere" does not exist' in outcome.message
+
+
+async def test_each_statement_may_have_its_own_result(shop: str) -> None:
+    text = "DELETE FROM item WHERE name = 'cup'; SELECT name FROM item; SELECT 1 AS one"
+    value = value_of(await postgres(shop, command=text, each_statement=True))
+
+    assert value["rows"] == [{"one": 1}]
+    assert [value[f"command_{index}"] for index in range(3)] == [
+        {"status": "success", "rows": [], "row_count": 1, "columns": []},
+        {"status": "success", "rows": [{"name": "pen"}], "row_count": 1, "columns": ["name"]},
+        {"status": "success", "rows": [{"one": 1}], "row_count": 1, "columns": ["one"]},
+    ]
+
+
 async def test_values_are_bound_never_spliced(shop: str) -> None:
     hostile = "x'); DROP TABLE item; --"
     await postgres(shop, command="INSERT INTO item(name, price) VALUES (%(n)s, %(p)s)", params={"n": hostile, "p": 2.5})

@@ -63,6 +63,7 @@ async def duckdb(
     query_b64: str | None = None,
     auth: dict[str, Any] | None = None,
     timeout: DatabaseTimeouts | float | None = None,
+    each_statement: bool = False,
 ) -> msgspec.Raw:
     """Run statements on `database` (a file; default: in memory) in one transaction; return the last rows.
 
@@ -71,7 +72,9 @@ async def duckdb(
     keep_private()
     times = DatabaseTimeouts.of(timeout)
     session = _Session(str(database or (auth or {}).get("database") or ""))
-    statements = Statements(command, commands, query, command_b64, commands_b64, query_b64, script, params)
+    statements = Statements(
+        command, commands, query, command_b64, commands_b64, query_b64, script, params, each_statement
+    )
     return await run_transaction(session, statements, limited(times.total))
 
 

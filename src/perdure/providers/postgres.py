@@ -49,7 +49,9 @@ _ALIASES = {
 }
 _NOT_SETTINGS = ("type", "kind", "name", "description", "dsn", "url")  # of a credential, not of a connection
 
-_GIVING_ROWS = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "SHOW", "EXPLAIN", "FETCH", "EXECUTE", "CALL"})
+_GIVING_ROWS = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "SHOW", "EXPLAIN", "FETCH"})
+_PERHAPS_GIVING_ROWS = frozenset({"EXECUTE", "CALL"})
+_WITHOUT_ROWS = re.compile(r"\b(INSERT|UPDATE|DELETE|MERGE|INTO)\b", re.IGNORECASE)  # WITH … INSERT, SELECT … INTO
 _RETURNING = re.compile(r"\bRETURNING\b", re.IGNORECASE)
 _DOCUMENT_SETTINGS = frozenset(
     [
@@ -110,6 +112,7 @@ async def postgres(
     password: str | None = None,
     dbname: str | None = None,
     timeout: DatabaseTimeouts | float | None = None,
+    each_statement: bool = False,
 ) -> msgspec.Raw:
     """Run statements in one transaction; return the rows of the last statement that has any.
 
@@ -120,7 +123,9 @@ async def postgres(
     times = DatabaseTimeouts.of(timeout)
     explicit = {"dsn": dsn, "host": host, "port": port, "user": user, "password": password, "dbname": dbname}
     session = _Session(_settings(auth or {}, explicit), times)
-    statements = Statements(command, commands, query, command_b64, commands_b64, query_b64, script, params)
+    statements = Statements(
+        command, commands, query, command_b64, commands_b64, query_b64, script, params, each_statement
+    )
     return await run_transaction(session, statements, times.total)
 
 
@@ -212,14 +217,18 @@ class _Session:
 
     def _gives_rows(self, text: str) -> bool:
         """Whether it returns rows, which are then read one by one and counted, rather than collected first."""
-        if any(statement.words[:1] and statement.words[0] in _GIVING_ROWS for statement in split(text, POSTGRES)):
+        first = {statement.words[0] for statement in split(text, POSTGRES) if statement.words}
+        if first & _GIVING_ROWS and not _WITHOUT_ROWS.search(text):
             return True
-        return _RETURNING.search(text) is not None and bool(self._columns(text))
+        is_open = first & (_GIVING_ROWS | _PERHAPS_GIVING_ROWS) or _RETURNING.search(text)
+        return bool(is_open) and bool(self._columns(text))
 
     def _columns(self, text: str) -> list[str]:
         """Of a statement without rows: requested again, because rows read one by one bring their columns along."""
         server = self._open.pgconn
-        server.prepare(b"", text.encode())
+        prepared = server.prepare(b"", text.encode())
+        if prepared.status == self._library.pq.ExecStatus.FATAL_ERROR:
+            raise self._library.errors.error_from_result(prepared)
         description = server.describe_prepared(b"")
         return [(description.fname(number) or b"").decode() for number in range(description.nfields)]
 

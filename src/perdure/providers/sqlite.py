@@ -103,6 +103,7 @@ async def sqlite(
     query_b64: str | None = None,
     auth: dict[str, Any] | None = None,
     timeout: DatabaseTimeouts | float | None = None,
+    each_statement: bool = False,
 ) -> msgspec.Raw:
     """Run statements on `database` (a file; default: in memory) in one transaction; return the last rows.
 
@@ -112,7 +113,9 @@ async def sqlite(
     keep_private()
     times = DatabaseTimeouts.of(timeout)
     session = _Session(str(database or (auth or {}).get("database") or ""), times.connect)
-    statements = Statements(command, commands, query, command_b64, commands_b64, query_b64, script, params)
+    statements = Statements(
+        command, commands, query, command_b64, commands_b64, query_b64, script, params, each_statement
+    )
     return await run_transaction(session, statements, limited(times.total))
 
 

@@ -49,6 +49,31 @@ workflow:
     }
 
 
+async def test_a_document_that_reads_results_of_single_statements_gets_them(tmp_path: Path) -> None:
+    """PBK-158: `command_0`, as NoETL names them; other documents do not carry them."""
+    text = playbook("""
+workflow:
+  - step: fill
+    tool:
+      kind: sqlite
+      command: "CREATE TABLE t(n INTEGER); INSERT INTO t VALUES (7); SELECT n FROM t; SELECT 1 AS one"
+    next: {arcs: [{step: read}]}
+  - step: read
+    tool: {kind: noop, result: "{{ [NAMES] }}"}
+""")
+
+    folders = [tmp_path / "each", tmp_path / "last"]
+    for folder in folders:
+        folder.mkdir()
+
+    names = "fill.command_2.rows, fill.data.command_3.rows, fill.rows"
+    each = await run(folders[0], text.replace("NAMES", names))
+    last = await run(folders[1], text.replace("NAMES", "fill"))
+
+    assert each["result"] == [[{"n": 7}], [{"one": 1}], [{"one": 1}]]
+    assert last["result"] == [{"rows": [{"one": 1}], "row_count": 1, "columns": ["one"]}]
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "state", "retryable"),
     [

@@ -44,6 +44,71 @@ def test_a_document_with_words_of_the_profile_alone_is_read_in_it(body: str) -> 
     assert bool(refused) == ("output" not in body and "call.done" not in body)
 
 
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("tool: {kind: noop, result: '{{ name }}'}", True),  # a default of the workload
+        ("tool: {kind: noop, result: '{{ workload.name }}'}", False),
+        ("tool: {kind: noop, result: '{{ other | default(1) }}'}", False),  # nothing has it in either vocabulary
+        ("tool: {kind: noop, args: {name: '{{ name }}'}}", False),  # `args` is canonical
+        ("tool: {kind: noop}, next: {arcs: [{step: b, when: '{{ a.ok }}'}]}", True),  # a result of a step
+        ("tool: {kind: python, code: 'x = \"{{ name }}\"'}", False),  # program text is not a template
+    ],
+)
+def test_a_document_with_neither_vocabulary_is_read_in_it_if_it_reads_bare_names(body: str, expected: bool) -> None:
+    """PBK-158: in the canonical vocabulary it could only fail."""
+    assert is_io(step(body, "workload: {name: x}\n")) is expected
+
+
+def test_a_result_is_read_by_the_name_of_its_step() -> None:
+    """PBK-158 PBK-173: `data` of a result that has none is the result; small members of a large one are at hand."""
+    text = playbook("""
+workflow:
+  - step: small
+    tool: {kind: noop, result: {n: 1}}
+    next: {arcs: [{step: with_data}]}
+  - step: with_data
+    tool: {kind: noop, result: {data: 2}}
+    next: {arcs: [{step: large}]}
+  - step: large
+    tool: {kind: noop, input: {}, result: {rows: 8, text: "{{ 'x' * 70000 }}", parts: [1]}}
+    next: {arcs: [{step: selected}]}
+  - step: selected
+    tool: {kind: noop, result: {meta: {page: 3}, text: "{{ 'x' * 70000 }}"}}
+    output: {output_select: [meta.page]}
+    next: {arcs: [{step: read}]}
+  - step: read
+    tool:
+      - name: read
+        kind: noop
+        result: "{{ [small.data.n, small, with_data.data, large.rows, large._ref is defined, large.text is defined,
+          selected.page, selected.meta_page, selected.rows is defined] }}"
+        set: {seen: "{{ output }}"}
+    set: {ctx.ids: "{{ [job.execution_id == execution_id, job.id == job.uuid] }}"}
+""")
+    world = World(text)
+
+    shown = world.run()
+
+    assert shown["ctx"] == {
+        "seen": [1, {"n": 1}, 2, 8, True, False, 3, 3, False],
+        "ids": [True, True],
+    }
+
+
+def test_a_task_in_a_loop_may_read_its_index_by_name() -> None:
+    """PBK-158."""
+    text = playbook("""
+workflow:
+  - step: s
+    loop: {in: [a, b], iterator: letter}
+    tool: {kind: noop, input: {n: "{{ loop_index }}"}, result: "{{ letter }}{{ n }}"}
+    set: {ctx.seen: "{{ s.results }}"}
+""")
+
+    assert World(text).run()["ctx"] == {"seen": ["a0", "b1"]}
+
+
 def test_a_bare_name_may_be_the_label_of_an_earlier_task_of_the_step() -> None:
     """PBK-158: before a step of that name; after what the task's own args and ctx have."""
     text = playbook("""

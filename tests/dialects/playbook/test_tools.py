@@ -206,6 +206,11 @@ CODE = {
         "result = [later(seconds=90).total_seconds(), p.basename('a/b'), j.dumps(1)]",
         [90.0, "b", "1"],
     ),
+    "a return at the top": (
+        "x = x + 1\nif x > 1:\n    return {'x': x, 'in': input_data}\nreturn 0",
+        {"x": 2, "in": {"x": 1}},
+    ),
+    "a return after waiting": ("import asyncio\nawait asyncio.sleep(0)\nreturn x", 1),
     "status is data": ("result = {'status': 'error'}", {"status": "error"}),
     "iter outside of a loop": ("result = context['iter']", {}),
     "context is a copy": ("context['ctx']['k'] = 1\nresult = context['workload']", {"w": [1]}),
@@ -240,6 +245,7 @@ async def test_python(tmp_path: Path) -> None:
         ("raise LookupError('gone')", "exception", "LookupError"),
         ("result = {1, 2}", "serialization", None),
         ("def broken(:", "exception", "SyntaxError"),
+        ("def main():\n    pass\nreturn 1", "exception", "SyntaxError"),
     ],
 )
 async def test_python_failures(tmp_path: Path, code: str, kind: str, exception: str | None) -> None:

@@ -100,6 +100,7 @@ class Statements:
     query_b64: str | None
     script: Script | str | None
     params: list[Any] | dict[str, Any] | None
+    each: bool = False  # the result has every statement's own, too: `command_0`, `command_1` …
 
     def statements(self, grammar: Grammar) -> list[Bound]:
         bound = self._bound(self._text(), grammar)
@@ -209,7 +210,7 @@ class _Transaction:
                 self._check_stopped()
                 answers.append(session.execute(text, values))
             place = {}
-            result = self._encoded(_result(answers))
+            result = self._encoded(_result(answers) | (_results(answers) if self.work.each else {}))
             self._check_stopped()
             session.commit()
             return result
@@ -242,6 +243,11 @@ class _Transaction:
     def _check_stopped(self) -> None:
         if self.is_stopped:
             raise _Stopped
+
+
+def _results(answers: list[StatementResult]) -> dict[str, Any]:
+    """The results of all statements, as NoETL names them."""
+    return {f"command_{index}": {"status": "success", **_result([answer])} for index, answer in enumerate(answers)}
 
 
 def _result(answers: list[StatementResult]) -> dict[str, Any]:

@@ -1,13 +1,15 @@
 """`playbook.python`: run the text of a small program, in a subprocess.
 
 Values come in as variables. The result is the top-level variable `result`, or what a function `main` returns, whose
-parameters are bound by name.
+parameters are bound by name. Code that returns a value at its top level is such a function.
 """
 
+import ast
 import importlib
 import inspect
 import json
 from collections.abc import Mapping
+from keyword import iskeyword
 from types import CodeType
 from typing import Any
 
@@ -44,7 +46,7 @@ def run(
     variables: dict[str, Any] = {"__name__": "__playbook__", "args": token_args or {}, "context": context}
     variables |= {alias: _import_library(library) for alias, library in (libs or {}).items()}
     variables |= {"input_data": dict(values), **values}
-    exec(_compiled(source), variables)  # noqa: S102 - running the document's own code is what this provider is for
+    exec(_compiled(source, values), variables)  # noqa: S102 - running the document's own code is what this provider is for
     return _ProgramResult(variables, values, context).value()
 
 
@@ -66,8 +68,27 @@ def _import_library(library: str | Library) -> Any:
         return importlib.import_module(f"{library.from_}.{library.import_}")
 
 
-def _compiled(code: str) -> CodeType:
-    return compile(code, FILE, "exec", dont_inherit=True)
+def _compiled(code: str, values: Mapping[str, Any]) -> CodeType:
+    try:
+        return compile(code, FILE, "exec", dont_inherit=True)
+    except SyntaxError as problem:
+        tree = _as_function(code, values) if "outside function" in str(problem.msg) else None
+        if tree is None:
+            raise
+        return compile(tree, FILE, "exec", dont_inherit=True)
+
+
+def _as_function(code: str, values: Mapping[str, Any]) -> ast.Module | None:
+    """Code with `return` or `await` at its top level is the body of `main`; none if it defines one itself."""
+    tree = ast.parse(code, FILE)
+    if any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == "main" for node in tree.body):
+        return None
+    parameters = [name for name in ("context", "input_data", *values) if name.isidentifier() and not iskeyword(name)]
+    kind = "async def" if any(isinstance(node, ast.Await) for node in ast.walk(tree)) else "def"
+    function = ast.parse(f"{kind} main({', '.join(dict.fromkeys(parameters))}): pass", FILE)
+    assert isinstance(function.body[0], ast.FunctionDef | ast.AsyncFunctionDef)
+    function.body[0].body = tree.body
+    return function
 
 
 class _ProgramResult:

@@ -4,11 +4,12 @@ They are replaced before a document is checked, on a copy, and where the field i
 contain is decided by the checks of the field that it stands for; `moved` says where the author wrote it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from perdure.dialects.playbook.document.tool_forms import tasks_of, workbook_entries
 from perdure.documents.paths import Path
+from perdure.kernel.lazy_regex import lazy_regex
 
 DATABASES = ("postgres", "duckdb", "sqlite")
 FIELDS: Mapping[str, Mapping[str, str]] = {
@@ -46,7 +47,7 @@ def replace_aliases(data: Any, moved: Moves) -> Any:
         changes["keychain"] = [
             {**entry, "kind": KEYCHAIN_KINDS[entry["kind"]]} if _is_alias(entry) else entry for entry in keychain
         ]
-    return {**data, **changes} if changes else data
+    return _with_each_statement({**data, **changes} if changes else data)
 
 
 def _is_alias(entry: Any) -> bool:
@@ -81,7 +82,39 @@ def _task(body: Any, path: Path, workbook: Mapping[str, Any], moved: Moves) -> A
     for alias in TIMEOUTS:
         if alias in body:
             body = _moved_to_spec(body, alias, "timeout", path, moved)
-    return _moved_to_spec(body, "pool", "pool", path, moved) if kind in DATABASES and "pool" in body else body
+    if kind in DATABASES and "pool" in body:
+        body = _moved_to_spec(body, "pool", "pool", path, moved)
+    return body
+
+
+_EACH_STATEMENT = lazy_regex(r"\bcommand_\d")
+
+
+def _with_each_statement(data: dict[str, Any]) -> dict[str, Any]:
+    """A document that reads the results of single statements (`command_0`) gets them."""
+    workflow = data.get("workflow")
+    if not isinstance(workflow, list) or not any(_EACH_STATEMENT.search(text) for text in _texts(workflow)):
+        return data
+    steps = list(workflow)
+    for index, step in enumerate(steps):
+        for task in tasks_of(str(step.get("step", "")), step.get("tool")) if isinstance(step, dict) else ():
+            spec = task.body.get("spec") or {} if isinstance(task.body, dict) else None
+            if isinstance(spec, dict) and task.body.get("kind") in DATABASES:
+                body = {**task.body, "spec": {"each_statement": True, **spec}}
+                steps[index] = _with(steps[index], ("tool", *task.path), body)
+    return {**data, "workflow": steps}
+
+
+def _texts(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for inner in value.values():
+                yield from _texts(inner)
+        case list():
+            for inner in value:
+                yield from _texts(inner)
 
 
 def _with_results(place: dict[str, Any], path: Path, names: tuple[str, ...], moved: Moves) -> dict[str, Any]:
@@ -93,12 +126,23 @@ def _with_results(place: dict[str, Any], path: Path, names: tuple[str, ...], mov
         selection = settings.get("output_select", settings.get("select"))
         result = {name: value for name, value in settings.items() if name not in ("output_select", "select")}
         if isinstance(selection, list):
-            result["select"] = [
-                {"path": f"$.{name}", "as": name.replace(".", "_")} if isinstance(name, str) else name
-                for name in selection
-            ]
+            result["select"] = _selected(selection)
         place = _moved_to_spec({**place, alias: result}, alias, "result", path, moved)
     return place
+
+
+def _selected(selection: list[Any]) -> list[Any]:
+    """`a.b` is extracted as `a_b`, and as `b` if nothing else is."""
+    items = [
+        {"path": f"$.{name}", "as": name.replace(".", "_")} if isinstance(name, str) else name for name in selection
+    ]
+    taken = {item["as"] for item in items if isinstance(item, dict) and isinstance(item.get("as"), str)}
+    for name in selection:
+        last = name.rpartition(".")[2] if isinstance(name, str) else ""
+        if last and last not in taken:
+            taken.add(last)
+            items.append({"path": f"$.{name}", "as": last})
+    return items
 
 
 def _moved_to_spec(place: dict[str, Any], alias: str, field: str, path: Path, moved: Moves) -> dict[str, Any]:

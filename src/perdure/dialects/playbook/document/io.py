@@ -15,6 +15,7 @@ from perdure.dialects.playbook.document.cursor import Cursor, Report
 from perdure.dialects.playbook.document.field_aliases import replace_aliases
 from perdure.dialects.playbook.document.tool_forms import tasks_of, workbook_entries
 from perdure.documents.paths import Path
+from perdure.kernel.lazy_regex import lazy_regex
 
 CODE = "PBK-158"
 NOT_SETTABLE = ("workload", "args", "event", "steps", "keychain", "output", "outcome", "results", "execution_id", "job")
@@ -139,7 +140,7 @@ class _Translation:
             self.moved[(*path, "args")] = (*path, "input") if "input" in body else origin
             self.moved |= {(*path, "args", name): (*origin, name) for name in step_input if name not in task_input}
         if "set" in new:
-            new = self._with_assignments(new, self._map(new.pop("set"), (*path, "set")), path)
+            new = self._with_assignments(new, _whole_results(self._map(new.pop("set"), (*path, "set"))), path)
         if any("set" in then for _, _, then in vocabulary.rules_of(new, path)):
             new["spec"] = self._spec(new["spec"], path)
         return new
@@ -176,7 +177,7 @@ class _Translation:
     def _then(self, then: dict[str, Any], path: Path) -> dict[str, Any]:
         new = {name: value for name, value in then.items() if name != "set"}
         targets = {"ctx": "set_ctx", "iter": "set_iter", "step": "set"}
-        for key, value in self._map(then["set"], (*path, "set")).items():
+        for key, value in _whole_results(self._map(then["set"], (*path, "set"))).items():
             scope, name = self._target(key, (*path, "set", key))
             if scope:
                 target = targets[scope]
@@ -202,7 +203,7 @@ class _Translation:
 
     def _ctx_only(self, value: Any, path: Path) -> dict[str, Any]:
         result: dict[str, Any] = {}
-        for key, inner in self._map(value, path).items():
+        for key, inner in _whole_results(self._map(value, path)).items():
             scope, name = self._target(key, (*path, key))
             if scope == "ctx":
                 result[name] = inner
@@ -210,6 +211,17 @@ class _Translation:
             elif scope:
                 self._problem((*path, key), f"{key!r} cannot be set here: the pipeline has ended", "Set ctx instead.")
         return result
+
+
+_WHOLE_OUTPUT = lazy_regex(r"\s*\{\{\s*output\s*\}\}\s*")
+
+
+def _whole_results(assignments: dict[str, Any]) -> dict[str, Any]:
+    """`{{ output }}` as a value to keep is the result."""
+    return {
+        name: "{{ output.data }}" if isinstance(value, str) and _WHOLE_OUTPUT.fullmatch(value) else value
+        for name, value in assignments.items()
+    }
 
 
 def _copied(value: Any) -> Any:

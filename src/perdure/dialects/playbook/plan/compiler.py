@@ -17,7 +17,7 @@ from perdure.kernel.lazy_regex import lazy_regex
 FEATURES = frozenset(
     {
         *("admission", "final_step", "loop", "fanout", "routing", "task_policy", "workbook", "playbook"),
-        *("references", "result_storage", "join", "keychain"),
+        *("references", "result_storage", "join", "keychain", "templating"),
     }
 )
 QUEUE_TTL = 600  # seconds that a task waits for a worker of its pool, unless the document says otherwise
@@ -219,7 +219,7 @@ class _Step:
             fixed={name: value for name, value in fields.items() if is_text(name, value)},
             spec=layered,
             policy=_policy(spec.get("policy"), labels, index),
-            result=_result(layered.get("result") or {}),
+            result=_result(layered.get("result") or {}, is_io=self.bare_names is not None),
             place=f"step/{quote(self.document['step'], safe='')}/task/{quote(task.label, safe='')}",
             timeout=tools.read_timeout(layered.get("timeout")),
             may_be_sealed=_may_be_sealed(tools.kind_of(kind), templates),
@@ -266,7 +266,7 @@ class _Step:
             is_best_effort=(self.policy.get("failure") or {}).get("mode") == "best_effort",
             reduce=spec.get("reduce") or {},
             fanout=fanout,
-            result=_result(self._layered("", {}).get("result") or {}),
+            result=_result(self._layered("", {}).get("result") or {}, is_io=self.bare_names is not None),
         )
 
     def _fanout(self) -> g.Fanout | None:
@@ -299,7 +299,7 @@ def _may_be_sealed(kind: tools.ToolKind, fields: Mapping[str, Template]) -> bool
     return any(template.reads.names & SECRETIVE for template in fields.values())
 
 
-def _result(document: Mapping[str, Any]) -> g.ResultPolicy:
+def _result(document: Mapping[str, Any], *, is_io: bool) -> g.ResultPolicy:
     stored = document.get("store") or {}
     default = g.ResultPolicy()
     return g.ResultPolicy(
@@ -309,6 +309,7 @@ def _result(document: Mapping[str, Any]) -> g.ResultPolicy:
         stored.get("scope", default.scope),
         read_span(stored.get("ttl")),  # `forever` is not a duration
         tuple((JsonPath(selection["path"]), selection["as"]) for selection in document.get("select") or ()),
+        is_io,
     )
 
 

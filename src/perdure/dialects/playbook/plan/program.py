@@ -139,6 +139,7 @@ class ResultPolicy(msgspec.Struct, frozen=True):
     scope: str = "execution"
     ttl: Instant | None = None
     select: tuple[tuple[JsonPath, str], ...] = ()
+    selects_small: bool = False  # without `select`: small members of a map
 
 
 class Task(msgspec.Struct, frozen=True):

@@ -43,6 +43,8 @@ def _database(name: str, connection: tuple[str, ...]) -> ToolKind:
         timeout = call.task.spec.get("timeout")
         if timeout is not None:
             arguments["timeout"] = timeout
+        if call.task.spec.get("each_statement") is True:
+            arguments["each_statement"] = True
         call.perform(name, arguments)
 
     def on_result(outcome: Outcome, text: Reader) -> ToolResult:
@@ -58,6 +60,7 @@ def _database(name: str, connection: tuple[str, ...]) -> ToolKind:
         on_result,
         required=(TEXTS,),
         fields=frozenset({*TEXTS, "auth", "params", "args", *connection}),
+        settings=("each_statement",),
         text=frozenset({"script"}),
         provider=name,
         check=check_script,

@@ -2,7 +2,8 @@
 
 A bare name is looked for in the task's args, the iterator, `iter`, `args`, `ctx`, the results of earlier tasks of the
 pipeline by their labels and of steps by their names, and `workload`, in this order; the first that has it wins. In an
-entry of the keychain there is only `workload`.
+entry of the keychain there is only `workload`. Where a result has no member `data`, that is the result itself; of a
+result that is kept by reference, the values that its reference has are members, and `_ref`, `_store`, `_preview`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,9 +36,35 @@ def results_by_step(body: b.Body, text: Reader, event: b.Boundary | None = None)
         results = {name: tally.result for name, tally in body.tallies.items() if tally.finished and name in names}
         if event is not None and event.step in names and event.run in body.runs:
             results[event.step] = event.result
-        return {name: result.read(text) for name, result in results.items()}
+        return {name: as_result(result.read(text)) for name, result in results.items()}
 
     return layer
+
+
+class _Result(dict[str, Any]):
+    """A map whose member `data` is itself, as it has no other."""
+
+    def __contains__(self, name: object) -> bool:
+        return name == "data" or super().__contains__(name)
+
+    def __missing__(self, name: str) -> Any:
+        if name == "data":
+            return self
+        raise KeyError(name)
+
+
+def as_result(result: Any) -> Any:
+    """A result that is read by the name of its step or task: of one kept by reference, what its reference has."""
+    if not isinstance(result, dict):
+        return result
+    if _is_reference(result):
+        names = {f"_{name}": result[name] for name in ("ref", "store", "preview") if name in result}
+        result = {**(result.get("extracted") or {}), **names, **result}
+    return result if "data" in result else _Result(result)
+
+
+def _is_reference(result: dict[str, Any]) -> bool:
+    return result.get("kind") in ("result_ref", "manifest")
 
 
 def task_args(args: Template | None, scope: Callable[[Template], Mapping[str, Any]]) -> Layer:
@@ -58,5 +85,5 @@ def task_args(args: Template | None, scope: Callable[[Template], Mapping[str, An
 
 def output(status: str, result: Any, error: Any, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The outcome under the names of this profile."""
-    is_reference = isinstance(result, dict) and result.get("kind") in ("result_ref", "manifest")
+    is_reference = isinstance(result, dict) and _is_reference(result)
     return {**(more or {}), "status": status, "data": result, "error": error, "ref": result if is_reference else None}

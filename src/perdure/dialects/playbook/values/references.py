@@ -20,6 +20,7 @@ from perdure.kernel.turn import Turn
 
 LARGEST_IN_KV = 1024 * 1024  # PBK-171: above it a body belongs in a file, not in a row
 LARGEST_EXTRACT = 16 * 1024  # of one selected value
+LARGEST_SMALL = 1024  # of the members that are extracted without `select`, together
 SCHEME = "noetl://"
 CROSSING = ("workflow", "permanent")  # scopes whose bodies other executions of the tree may read
 
@@ -108,6 +109,8 @@ def log_reference(uri: str, payload: Payload) -> dict[str, Any]:
 
 def _extracted(policy: ResultPolicy, value: Any) -> dict[str, Any]:
     values: dict[str, Any] = {}
+    if policy.selects_small and not policy.select and isinstance(value, dict):
+        return _small_members(value)
     for path, name in policy.select:
         values[name] = path.read(value)
         size = len(jsontext.encode(values[name]))
@@ -115,6 +118,19 @@ def _extracted(policy: ResultPolicy, value: Any) -> dict[str, Any]:
             message = f"select: {name!r} has {size} bytes, {LARGEST_EXTRACT} are allowed; select something smaller"
             raise BadSelect(error("limit", message, "EXTRACT_TOO_LARGE"))
     return values
+
+
+def _small_members(value: dict[str, Any]) -> dict[str, Any]:
+    """Numbers, short texts and the like, in their order, as long as they are small together."""
+    members, size = dict[str, Any](), 0
+    for name, member in value.items():
+        if isinstance(member, dict | list):
+            continue
+        size += len(name) + (len(member) if isinstance(member, str) else 8)
+        if size > LARGEST_SMALL:
+            break
+        members[name] = member
+    return members
 
 
 def preview(value: Any, size: int, limit: int) -> dict[str, Any]:

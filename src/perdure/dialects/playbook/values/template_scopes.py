@@ -69,7 +69,7 @@ def execution_makers(turn: Turn) -> Makers:
         "steps": lambda members: steps_view(body, turn.text, members),
     }
     if turn.program.is_io:
-        makers["job"] = lambda _: {"uuid": turn.execution.id}
+        makers["job"] = lambda _: dict.fromkeys(("uuid", "id", "execution_id"), turn.execution.id)
     return makers
 
 
@@ -91,14 +91,29 @@ def control_makers(turn: Turn, args: Value, event: b.Boundary, local: Variables 
 def _bare_names(turn: Turn, makers: Makers, event: b.Boundary | None = None) -> Maker:
     results = io_names.results_by_step(turn.body, turn.text, event)
     first = [makers[name] for name in ("iter", "args") if name in makers]
-    by_label = [makers["results"]] if "results" in makers else []
+    by_label = [_results_by_label(makers["results"])] if "results" in makers else []
+
+    def in_loop(names: Members) -> dict[str, Any]:
+        is_read = names is not None and "loop_index" in names and "iter" in makers
+        return {"loop_index": makers["iter"](None)["index"]} if is_read else {}
 
     def find(names: Members) -> dict[str, Any]:
         assert names is not None
-        layers = [*first, lambda _: makers["ctx"](None), *by_label, results, makers["workload"]]
+        layers: list[io_names.Layer] = [
+            *first,
+            lambda _: makers["ctx"](None),
+            *by_label,
+            results,
+            makers["workload"],
+            in_loop,
+        ]
         return io_names.look_up(layers, names)
 
     return find
+
+
+def _results_by_label(results: Maker) -> Maker:
+    return lambda names: {label: io_names.as_result(result) for label, result in results(names).items()}
 
 
 def _output_at_boundary(event: b.Boundary, text: Reader) -> dict[str, Any]:
