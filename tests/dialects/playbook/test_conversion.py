@@ -49,6 +49,7 @@ LEGACY = {
     "a list of workbook entries": (
         "workbook: [{name: w, tool: noop}]\nworkflow: [{step: s, tool: {kind: workbook, task: w}}]"
     ),
+    "spec of the root": "spec: {n: 1}\nworkflow: [{step: s, tool: {kind: noop, result: '{{ spec.n }}'}}]",
     "nothing to do": "workflow: [{step: s, tool: {kind: noop}}, {step: end}]",
 }
 

@@ -159,6 +159,7 @@ workflow:
         ("{name: a, kind: secret_manager, provider: gcp, map: {t: projects/p/secrets/s}}", "access token"),
         ("{name: a, kind: credential_ref, ref: nobody}", "PERDURE_CREDENTIAL_nobody"),
         ("{name: a, kind: postgres_credential}", "PERDURE_CREDENTIAL_a"),
+        ("{name: a, kind: static}", "a static entry needs `map`"),
         ("{name: a, kind: bearer}", "PERDURE_SECRET_a"),
         ("{name: a, kind: basic, username: x}", "password"),
         ("{name: a, kind: oauth2, endpoint: 'http://127.0.0.1:1/'}", "connection"),
@@ -332,6 +333,26 @@ workflow:
 
 
 # What `auth: name` means.
+
+
+async def test_values_that_the_document_composes(tmp_path: Path, server: _Server) -> None:
+    """PBK-181 PBK-185: kind `static`; the input that it contains is masked like any secret."""
+    text = playbook(f"""
+keychain:
+  - {{name: shop, kind: static, map: {{client_secret: "{{{{ workload.key }}}}", client_id: us}}}}
+workflow:
+  - step: s
+    tool:
+      kind: http
+      url: "{server.address}/x"
+      headers: {{Authorization: "{{{{ keychain.shop.client_id }}}}:{{{{ keychain.shop.client_secret }}}}"}}
+""")
+
+    view = await run(tmp_path, text, {"key": "pa55-given"})
+
+    assert [request["authorization"] for request in server.seen] == ["us:pa55-given"]
+    assert view["status"] == "success"
+    assert "pa55" not in json.dumps(view["history"])
 
 
 async def test_named_credentials(tmp_path: Path, server: _Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,13 +76,18 @@ workflow:
   - step: selected
     tool: {kind: noop, result: {meta: {page: 3}, text: "{{ 'x' * 70000 }}"}}
     output: {output_select: [meta.page]}
+    next: {arcs: [{step: early}]}
+  - step: early
+    tool:
+      - {name: one, kind: noop, result: {a: 1, text: "{{ 'x' * 3000 }}"}, output_select: {threshold_kb: 2}}
     next: {arcs: [{step: read}]}
   - step: read
     tool:
       - name: read
         kind: noop
         result: "{{ [small.data.n, small, with_data.data, large.rows, large._ref is defined, large.text is defined,
-          selected.page, selected.meta_page, selected.rows is defined] }}"
+          selected.page, selected.meta_page, selected.rows is defined,
+          early.a, early._store] }}"
         set: {seen: "{{ output }}"}
     set: {ctx.ids: "{{ [job.execution_id == execution_id, job.id == job.uuid] }}"}
 """)
@@ -91,7 +96,7 @@ workflow:
     shown = world.run()
 
     assert shown["ctx"] == {
-        "seen": [1, {"n": 1}, 2, 8, True, False, 3, 3, False],
+        "seen": [1, {"n": 1}, 2, 8, True, False, 3, 3, False, 1, "kv"],
         "ids": [True, True],
     }
 

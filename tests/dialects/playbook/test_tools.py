@@ -261,6 +261,25 @@ async def test_python_failures(tmp_path: Path, code: str, kind: str, exception: 
     assert seen["py"]["exception_type"] == exception
 
 
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ("assert: {expects: [n, m]}", "the code expects m in args"),
+        ("assert: {expects: [n], returns: [a, b]}", "the result lacks b"),
+        ("libs: [msgspec, no-such-package]", "the package no-such-package is not installed where the code runs"),
+        ("libs: [msgspec], auth: {}, assert: {expects: [n], returns: [a]}", None),
+    ],
+)
+async def test_what_python_expects_is_checked(tmp_path: Path, fields: str, message: str | None) -> None:
+    """PBK-094."""
+    task = "{kind: python, args: {n: 1}, code: 'result = dict(a=n)', " + fields + ", spec: {policy: " + LOOK + "}}"
+
+    seen = (await run(tmp_path, playbook("workflow: [{step: a, tool: " + task + "}]")))["ctx"]["seen"]
+
+    assert seen["result"] == ({"a": 1} if message is None else None)
+    assert (seen["error"] or {}).get("message") == message
+
+
 async def test_children_are_runs_of_their_own(tmp_path: Path) -> None:
     """PBK-200 PBK-203 PBK-105."""
     child = playbook('workflow: [{step: c, tool: {kind: noop, result: "{{ workload.n }}"}}]').replace(

@@ -33,11 +33,18 @@ def run(
     code: str | None = None,
     script: Script | str | None = None,
     names: dict[str, Any] | None = None,
-    libs: dict[str, str | Library] | None = None,
+    libs: dict[str, str | Library] | list[str] | None = None,
     token_args: dict[str, Any] | None = None,
     snapshot: dict[str, Any] | None = None,
+    returns: list[str] | None = None,
 ) -> Any:
-    """Run `script`, or else `code`, with `names` as variables; `libs` maps further variables to modules."""
+    """Run `script`, or else `code`, with `names` as variables; `libs` maps further variables to modules.
+
+    A list of `libs` names packages that must be installed. The result must have the members `returns`.
+    """
+    if isinstance(libs, list):
+        _require_packages(libs)
+        libs = None
     source = code if script is None else read_text(script)
     if source is None:
         raise ProviderFailure("schema", "there is nothing to run: script or code is required", retryable=False)
@@ -47,7 +54,22 @@ def run(
     variables |= {alias: _import_library(library) for alias, library in (libs or {}).items()}
     variables |= {"input_data": dict(values), **values}
     exec(_compiled(source, values), variables)  # noqa: S102 - running the document's own code is what this provider is for
-    return _ProgramResult(variables, values, context).value()
+    result = _ProgramResult(variables, values, context).value()
+    absent = [name for name in returns or () if not isinstance(result, dict) or name not in result]
+    if absent:
+        raise ProviderFailure("schema", f"the result lacks {', '.join(absent)}", retryable=False)
+    return result
+
+
+def _require_packages(packages: list[str]) -> None:
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    for package in packages:
+        try:
+            distribution(package.partition("=")[0].strip(" <>~!"))
+        except PackageNotFoundError:
+            message = f"the package {package} is not installed where the code runs"
+            raise ProviderFailure("client_error", message, retryable=False) from None
 
 
 def _import_library(library: str | Library) -> Any:

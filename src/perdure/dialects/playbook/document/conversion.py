@@ -68,6 +68,9 @@ class _Converter:
         if isinstance(new.get("vars"), dict) and isinstance(new.get("workload") or {}, dict):
             new["workload"] = {**new.pop("vars"), **(new.get("workload") or {})}
             self._note(("vars",), "the variables are members of `workload`: defaults that do not change")
+        if isinstance(new.get("spec"), dict) and isinstance(new.get("workload") or {}, dict):
+            new["workload"] = {**(new.get("workload") or {}), "spec": new.pop("spec")}
+            self._note(("spec",), "a member of `workload`, which templates read by the same name")
         workflow = new.get("workflow")
         if isinstance(workflow, list):
             self._names = {str(step.get("step", step.get("name"))) for step in workflow if isinstance(step, dict)}

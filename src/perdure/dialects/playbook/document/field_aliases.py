@@ -78,6 +78,11 @@ def _task(body: Any, path: Path, workbook: Mapping[str, Any], moved: Moves) -> A
     if kind == "workbook" and "task" not in body and isinstance(name := body.get("name"), str) and name in workbook:
         body = {**body, "task": name}
         moved[(*path, "task")] = (*path, "name")
+    if kind == "python" and body.get("auth", 0) in ({}, None):
+        body = {name: value for name, value in body.items() if name != "auth"}
+    if "output_select" in body and "output" not in body:
+        body = _renamed(body, "output_select", "output", path, moved)
+        body["output"] = _settings_of_selection(body["output"])
     body = _with_results(body, path, RESULTS[:1], moved)
     for alias in TIMEOUTS:
         if alias in body:
@@ -129,6 +134,16 @@ def _with_results(place: dict[str, Any], path: Path, names: tuple[str, ...], mov
             result["select"] = _selected(selection)
         place = _moved_to_spec({**place, alias: result}, alias, "result", path, moved)
     return place
+
+
+def _settings_of_selection(selection: Any) -> Any:
+    """`output_select` of a task: what is selected, or from which size on its result is stored."""
+    match selection:
+        case list():
+            return {"output_select": selection}
+        case {"threshold_kb": int(size), **others} if not others.keys() - {"strategy"}:
+            return {"inline_max_bytes": size * 1024}
+    return selection
 
 
 def _selected(selection: list[Any]) -> list[Any]:

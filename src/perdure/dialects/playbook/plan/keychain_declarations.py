@@ -24,6 +24,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
         *("db_host", "db_port", "db_user", "db_password", "db_name", "ref", "credential", "key"),
     ),
     "credential_ref": ("ref", "credential", "credential_ref", "key"),
+    "static": ("map",),
 }
 """The fields of each kind of entry, besides those common to all."""
 

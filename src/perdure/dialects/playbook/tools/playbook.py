@@ -20,7 +20,7 @@ from perdure.kernel.json_values.values import SECOND
 from perdure.kernel.outcomes import Cancelled, Failed, Outcome, Succeeded
 
 OURS = "playbook"
-FIELDS = frozenset({"path", "version", "args", "return_step", "arguments"})
+FIELDS = frozenset({"path", "version", "args", "return_step", "arguments", "task"})  # `task` has no effect
 
 
 def _start(call: ToolCall) -> None:

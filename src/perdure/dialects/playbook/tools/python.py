@@ -7,6 +7,7 @@ must not carry its collection ten thousand times.
 import ast
 import base64
 import binascii
+import sys
 from functools import lru_cache
 from typing import Any
 
@@ -40,8 +41,12 @@ def _start(call: ToolCall) -> None:
         return
     source = {"script": with_folder(call, script)} if is_elsewhere else {"code": code}
     arguments: dict[str, Any] = {**source, "names": named}
-    if fields.get("libs"):
-        arguments["libs"] = fields["libs"]
+    promised = fields.get("assert") or {}
+    absent = [name for name in promised.get("expects") or () if name not in named]
+    if absent:
+        call.fail(error("schema", f"the code expects {', '.join(absent)} in args", source="python"))
+        return
+    arguments |= {name: value for name in ("libs", "returns") if (value := {**promised, **fields}.get(name))}
     reads = EVERYTHING if is_elsewhere else _reads(code)
     if "args" in reads.names:
         arguments["token_args"] = call.makers["args"](None)
@@ -127,15 +132,34 @@ def _on_result(outcome: Outcome, text: Reader) -> ToolResult:
 def _check(cursor: Cursor) -> None:
     if cursor.value.get("libs") is not None:
         _check_libraries(cursor.at("libs"))
+    if "assert" in cursor.value and cursor.at("assert").has("a map", "PBK-094"):
+        promised = cursor.at("assert")
+        promised.closed(("expects", "returns"), "PBK-094", "'assert'")
+        for name in ("expects", "returns"):
+            if name in promised.value and promised.at(name).has("a list", "PBK-094"):
+                _check_names(promised.at(name), "a name")
+    if cursor.value.get("auth"):
+        hint = "Write args: {token: '{{ keychain.NAME.token }}'}."
+        cursor.at("auth").problem("PBK-020", "code gets credentials as args, from the keychain", hint=hint)
     check_script(cursor)
+
+
+def _check_names(cursor: Cursor, expected: str) -> None:
+    for item in cursor.items():
+        if not (isinstance(item.value, str) and item.value):
+            item.problem("PBK-094", f"{item.value!r} is not {expected}")
 
 
 def _check_libraries(cursor: Cursor) -> None:
     """What `python` imports under chosen names: a module, or a member of a module (PBK-094)."""
     hint = "Write libs: {name: module}, or libs: {name: {from: module, import: name}}."
-    if is_plain_text(cursor) or not isinstance(cursor.value, dict | str):
+    if is_plain_text(cursor) or not isinstance(cursor.value, dict | list | str):
         cursor.problem("PBK-094", "'libs' must be a map", hint=hint)
         return
+    if isinstance(cursor.value, list):
+        if any(name in sys.stdlib_module_names for name in cursor.value if isinstance(name, str)):
+            cursor.problem("PBK-094", "'libs' must be a map: a list imports nothing, it names packages", hint=hint)
+        _check_names(cursor, "a package that must be installed")
     for name in cursor.value if isinstance(cursor.value, dict) else ():
         item = cursor.at(name)
         if isinstance(item.value, dict):
@@ -151,7 +175,7 @@ KIND = ToolKind(
     _start,
     _on_result,
     required=(("script", "code", "code_b64"),),
-    fields=frozenset({"script", "code", "code_b64", "libs", "args"}),
+    fields=frozenset({"script", "code", "code_b64", "libs", "args", "assert", "auth"}),
     text=frozenset({"script", "code", "code_b64"}),
     provider=PROVIDER,
     reads=_scopes_of,

@@ -29,6 +29,7 @@ KINDS: Mapping[str, str] = {
     "api_key": "stored_credentials:api_key",
     "postgres_credential": "stored_credentials:connection",
     "credential_ref": "stored_credentials:reference",
+    "static": "stored_credentials:static",
 }
 
 

@@ -58,6 +58,14 @@ async def reference(name: str, fields: EntryFields, host: HostSecrets) -> Resolv
     return ResolvedSecret(credential, kind=str(credential.get("type") or "credential_ref"))
 
 
+async def static(name: str, fields: EntryFields, host: HostSecrets) -> ResolvedSecret:
+    """Values that the document composes from its workload and from earlier entries."""
+    values = fields.values.get("map")
+    if not isinstance(values, dict) or not values:
+        raise EnvelopeError("auth", f"{name}: a static entry needs `map`, its values by name")
+    return ResolvedSecret(values)
+
+
 def _http(name: str, fields: EntryFields, host: HostSecrets, kind: str) -> Mapping[str, Any]:
     """What the entry leaves to others: a stored credential, or a secret that is called like the entry."""
     credential: Any = _stored(name, fields, host)
