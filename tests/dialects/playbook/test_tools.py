@@ -280,6 +280,25 @@ async def test_what_python_expects_is_checked(tmp_path: Path, fields: str, messa
     assert (seen["error"] or {}).get("message") == message
 
 
+@pytest.mark.parametrize(
+    "path", ["./parts/kid.yaml", "../parts/kid.yaml", "kid.yaml", "other/kid.yaml", "id.yaml", "kid"]
+)
+async def test_a_child_may_be_called_by_the_name_of_its_file(tmp_path: Path, path: str) -> None:
+    """PBK-200: if the file was applied, under whichever folder."""
+    child = playbook("workflow: [{step: c, tool: {kind: noop, result: 7}}]").replace("tests/test", "some/where")
+    text = playbook("workflow: [{step: a, tool: {kind: playbook, path: " + path + "}}]")
+
+    async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
+        handle = await engine.start(text.encode(), applied=[AppliedDocument("/home/parts/kid.yaml", child)])
+        await engine.wait(handle.id)
+        view = await handle.show()
+
+    if path in ("other/kid.yaml", "id.yaml", "kid"):
+        assert view["code"] == "PLAYBOOK_NOT_FOUND"
+    else:
+        assert view["result"]["result"] == 7
+
+
 async def test_children_are_runs_of_their_own(tmp_path: Path) -> None:
     """PBK-200 PBK-203 PBK-105."""
     child = playbook('workflow: [{step: c, tool: {kind: noop, result: "{{ workload.n }}"}}]').replace(

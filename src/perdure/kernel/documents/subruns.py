@@ -42,19 +42,29 @@ def is_too_deep(turn: Turn) -> bool:
 
 
 def find_callee(turn: Turn, name: str, version: str | None = None, language: str = "") -> Callee | None:
-    """The document with this name or path, perhaps of one language only.
+    """The document with this name or path, perhaps of one language only. A path may be that of an applied file.
 
     Without a version it is the one applied last, or the namespace's latest.
     """
     applied = [
         document
         for document in recorded_documents(turn.state.options)
-        if name in document.names and version in (None, document.version) and language in ("", document.language)
+        if (name in document.names or _is_file(name, document.file))
+        and version in (None, document.version)
+        and language in ("", document.language)
     ]
     if applied:
         latest = applied[-1]
         return Callee(latest.language, latest.text.encode(), latest.calls)
     return turn.callee(CalleeLookup(name, version, turn.execution.namespace, language))
+
+
+def _is_file(name: str, file: str) -> bool:
+    """Whether a path as a document writes it (`./part.yaml`) can be this file: where the document was is not known."""
+    if not file or not name.endswith((".yaml", ".yml", ".json")):
+        return False
+    parts = [part for part in name.split("/") if part not in ("", ".", "..")]
+    return file.replace("\\", "/").split("/")[-len(parts) :] == parts
 
 
 def options_for(turn: Turn, callee: Callee, extra: dict[str, Any] | None = None) -> bytes:
