@@ -1,5 +1,7 @@
 """`check` and `providers`: what can be known without running anything."""
 
+import json
+
 import pytest
 from tests.cli.commandline import CommandLine
 
@@ -73,6 +75,18 @@ def test_findings_have_their_form_and_decide_the_exit_code(perdure: CommandLine)
     assert waiting["trace"][0]["step"] == "g" and waiting["trace"][-1]["step"] == "w"
     assert "warning: " in perdure.here("check", "may.yaml", code=0).out
     assert "error: " in perdure.here("check", "will.yaml", code=7).out
+
+
+def test_soundness_can_be_asked_for_and_left_out(perdure: CommandLine) -> None:
+    """ANA-001: `--sound` is the default."""
+    steps = {"a": {"action": "Return"}, "b": {"action": "Return"}}
+    flow = {"$schema": "https://mwl.dev/v0.1/flow/schema.json", "entrypoint": "a", "steps": steps}
+    (perdure.folder / "flow.json").write_text(json.dumps(flow))
+
+    for words in ((), ("--sound",)):
+        found = perdure.here("check", "flow.json", *words, "--json", code=7).json
+        assert [finding["kind"] for finding in found["findings"]] == ["dead-step"]
+    assert perdure.here("check", "flow.json", "--no-sound", "--json").json["findings"] == []
 
 
 def test_good_documents_have_no_problems(perdure: CommandLine) -> None:

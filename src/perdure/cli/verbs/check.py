@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 
 from perdure.cli import arguments as a
 from perdure.cli.console import Console
@@ -27,6 +28,7 @@ examples:
 
   perdure check story.yaml --server URL          beside the catalog of a server; needs the role author
   perdure check flow.json --strict               warnings count as errors, for a CI job
+  perdure check flow.json --no-sound             only its text, not what goes wrong in its runs
 
 Besides problems it looks for what goes wrong in runs of a valid document: deadlocks, endless loops, steps that never
 run, waits without an end. What happens in every run is an error, what may happen is a warning with an example.
@@ -41,6 +43,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_namespace(parser, "namespace of documents that do not name one (default: default)")
     a.add_load(parser)
     parser.add_argument("--strict", action="store_true", help="exit with 7 if there are warnings, too")
+    parser.add_argument(
+        "--sound",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="look for what goes wrong in runs, too (the default); --no-sound looks only at the texts",
+    )
     parser.add_argument(
         "--apply", metavar="PATH", action="append", default=[], help="resources the documents refer to; may be repeated"
     )
@@ -57,12 +65,13 @@ async def _check(args: argparse.Namespace, talk: Console) -> int:
     together = [*applied, *(AppliedDocument(origin, text.decode(errors="replace")) for origin, text in texts)]
     if args.choice is not None:
         documents = await _checked_by_server(args, talk, texts, together)
+        documents = documents if args.sound else [replace(document, findings=()) for document in documents]
     else:
         async with store_if_any(args, talk) as store:
             validator = validator_for(languages(), store)
             namespace = args.namespace or DEFAULT_NAMESPACE
             checked = [await validate(origin, text, validator, together, namespace=namespace) for origin, text in texts]
-            documents = [await with_findings(document) for document in checked]
+            documents = [await with_findings(document) if args.sound else document for document in checked]
     named = set(args.files)
     for document in [document for document in documents if document.is_foreign and document.origin not in named]:
         talk.say(f"{document.origin}: not in a known language; skipped")
