@@ -50,6 +50,24 @@ def test_the_counter_example_of_a_finding_is_replayed(perdure: CommandLine) -> N
     done = perdure.here("sim", "asks.yaml", "--trace", "finding.json", "--json").json
 
     assert done["status"] == "failed" and done["violation"] is None
+    (perdure.folder / "trace.json").write_text(json.dumps(finding["trace"]))  # the trace alone
+    assert perdure.here("sim", "asks.yaml", "--trace", "trace.json", "--json").json == done
+
+
+def test_a_schedule_is_replayed_with_its_scenario_and_input(perdure: CommandLine) -> None:
+    """ANA-011: what has failed fails again, from the file alone."""
+    asks = STORY.replace("needs: [work]", 'needs: [work], if: "{{ eq inputs.n 7 }}"')
+    (perdure.folder / "asks.yaml").write_text(asks)
+    (perdure.folder / "asks.test.yaml").write_text("scenarios: [{name: with more, input: {n: 7}}, {name: with}]")
+    replay = ("sim", "asks.yaml", "--trace", "asks.failing.json")
+
+    perdure.here("sim", "asks.yaml", "--runs", "2", "--scenario", "more", code=3)
+    assert "gate 'approval'" in perdure.here(*replay, code=3).out
+    perdure.here("sim", "asks.yaml", "--runs", "2", "--scenario", "with", "--input", '{"n": 7}', code=3)
+    assert "gate 'approval'" in perdure.here(*replay, code=3).out
+    assert "succeeded" in perdure.here(*replay, "--input", '{"n": 1}').out
+    with pytest.raises(SimulationFailed, match="approval"):
+        simulate(perdure.folder / "asks.yaml", trace=perdure.folder / "asks.failing.json")
 
 
 def test_a_counter_example_is_drawn_and_replayed(perdure: CommandLine) -> None:

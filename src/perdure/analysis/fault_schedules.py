@@ -143,7 +143,7 @@ class ScheduleFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def read_schedule(text: bytes) -> ScheduleFile:
-    """A schedule, a finding of `check --json` with its `trace`, or that whole answer: its first finding with one.
+    """A schedule, a finding of `check --json` with its `trace`, the trace alone, or that whole answer: its first one.
 
     Raises `ValueError`, which says what is wrong.
     """
@@ -156,6 +156,8 @@ def read_schedule(text: bytes) -> ScheduleFile:
         if not examples:
             raise ValueError("none of its findings has a trace")
         data = examples[0]
+    if isinstance(data, list) and data:
+        data = {"trace": data}
     if isinstance(data, dict) and isinstance(data.get("trace"), list) and data.get("format") != FORMAT:
         data = {"trace": data["trace"], "message": str(data.get("message", ""))}
     elif not isinstance(data, dict) or data.get("format") != FORMAT:

@@ -9,7 +9,7 @@ import msgspec
 from perdure.analysis.coverage import Coverage
 from perdure.analysis.fault_schedules import FAULTS, HIDDEN, FaultSchedule, SimulatedFault, shrink
 from perdure.analysis.mocks import Mocks
-from perdure.analysis.simulated_world import FoldDiffers, SimulatedWorld, Subject
+from perdure.analysis.simulated_world import ROOT, FoldDiffers, SimulatedWorld, Subject
 from perdure.kernel import events as e
 from perdure.kernel.codec import decode_turns
 from perdure.kernel.dialect import Dialect
@@ -129,7 +129,8 @@ class Simulator:
                 awaited += [f"task {task.path}" for task in execution.state.tasks.values()]
                 awaited += [f"a permit of {permit.scope}" for permit in execution.state.permits.values()]
                 reason = f"it waits for {'; '.join(awaited)}" if awaited else f"{world.turns} turns were not enough"
-                yield Violation("ends", f"run {life.id} does not end: {reason}")
+                who = "the run" if life.id == ROOT else f"run {life.id}"
+                yield Violation("ends", f"{who} does not end: {reason}")
         completed: Counter[tuple[str, int, str]] = Counter()
         for life in world.runs.values():
             incarnation = 1

@@ -40,7 +40,7 @@ def simulate(
     """What the runs have shown, as `perdure sim --json` prints it. Raises `SimulationFailed`.
 
     Mocks, input and messages are those of a scenario beside the document; `input` and `mocks` (as in a file of
-    scenarios) come before them. `trace`: replay this file instead.
+    scenarios) come before them. `trace`: replay this file instead, with the scenario and input that it was written for.
     """
     service = import_module(SIMULATION)
     prepared = service.prepare(
@@ -50,6 +50,7 @@ def simulate(
         faults=faults,
         scenario=scenario,
         mocks=service.read_mocks(mocks or {}),
+        trace=None if trace is None else Path(trace),
     )
     simulation = asyncio.run(prepared)
     report = simulation.report()

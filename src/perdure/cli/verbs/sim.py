@@ -80,6 +80,7 @@ async def _simulate(args: argparse.Namespace, talk: Console) -> int:
         has_input=args.input is not msgspec.UNSET,
         faults=_faults(args.faults),
         scenario=args.scenario,
+        trace=args.trace,
         is_confined=args.confined,
     )
     if args.trace is not None:

@@ -77,10 +77,7 @@ class Simulation:
 
     def replay(self, path: Path) -> Simulated:
         """The run of a schedule, or of the counter-example of a finding."""
-        try:
-            file = read_schedule(read_bounded(path))
-        except ValueError as error:
-            raise BadScheduleFile(f"{path}: {error}") from None
+        file = _schedule_of(path)
         if file.trace:
             return self._follow(file.trace)
         return self.simulator.run(file.seed, file.faults)
@@ -118,12 +115,17 @@ async def prepare(
     faults: Sequence[str] = FAULTS,
     scenario: str = "",
     mocks: dict[str, Mock] | None = None,
+    trace: Path | None = None,
     is_confined: bool = False,
 ) -> Simulation:
     """Read the document and, if there is one beside it, its file of scenarios: its first one, or the one named.
 
-    `is_confined`: they are of somebody else (`read_files`).
+    `trace`: a file that is to be replayed, with the scenario and the input that it was written for, unless others are
+    given. `is_confined`: they are of somebody else (`read_files`).
     """
+    if trace is not None and not (file := _schedule_of(trace)).trace:
+        scenario = scenario or file.scenario
+        input, has_input = (input if has_input else file.input), True
     bench, chosen = _scenario_of(document, scenario, is_confined=is_confined)
     if mocks:
         chosen = msgspec.structs.replace(chosen, mocks={**chosen.mocks, **mocks})
@@ -176,6 +178,13 @@ async def _simulation_of(
     return Simulation(document, Simulator(subject, dialects, new_mocks, faults), findings, scenario, new_mocks)
 
 
+def _schedule_of(path: Path) -> ScheduleFile:
+    try:
+        return read_schedule(read_bounded(path))
+    except ValueError as error:
+        raise BadScheduleFile(f"{path}: {error}") from None
+
+
 def files_of(document: str) -> list[Path]:
     """The document, and what is read of the file of scenarios beside it."""
     path = Path(document)
@@ -194,6 +203,7 @@ def _scenario_of(document: str, name: str, *, is_confined: bool) -> tuple[Bench 
         return None, DocumentScenario(name="")
     tested = read_files(beside, is_confined=is_confined)[0]
     scenarios = [chosen for chosen in tested.file.scenarios if not name or name in chosen.name]
+    scenarios.sort(key=lambda chosen: chosen.name != name)  # one of exactly this name comes first
     if not scenarios:
         raise BadScenario(f"{tested.path}: no scenario has {name!r} in its name")
     return Bench(tested), scenarios[0]
