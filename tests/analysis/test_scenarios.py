@@ -18,10 +18,13 @@ from perdure.analysis.mocks import (
     steps_in,
 )
 from perdure.analysis.scenarios import read_scenarios, read_span
+from perdure.kernel.codec import decode_turns
 from perdure.kernel.graphs.graph import Edge, Graph, Node
-from perdure.kernel.graphs.run_trace import Trace, VisitStatus
+from perdure.kernel.graphs.run_trace import Trace, VisitStatus, trace_turns
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.outcomes import Failed, Succeeded
+from tests.dialects.story.world import World as StoryWorld
+from tests.dialects.story.world import story
 
 FILE = b"""
 mocks: {charge: {answer: 1, after: 5s}}
@@ -196,3 +199,29 @@ def test_each_difference_is_a_sentence(expected: RunExpectation, found: str) -> 
     )
     assert list(differences(expected, seen)) == [found]
     assert list(differences(RunExpectation(status="succeeded", includes={"a": 1}, has_includes=True), seen)) == []
+
+
+@pytest.mark.parametrize("mode", ["failure", "success"])
+def test_compensations_count_where_they_had_to_run(mode: str) -> None:
+    """ANA-013: a block whose steps are all skipped because of the end before it was not reached."""
+    spec = f"""
+    steps: [{{name: a, type: stop, with: {{mode: {mode}}}}}]
+    compensations: [{{name: undo, type: condition}}]
+    finally: [{{name: end, type: condition}}]
+    """
+    world = StoryWorld(story(spec))
+    world.settle()
+    life = world.life
+    program = life.execution.program
+    turns = (turn for row in life.rows for turn in decode_turns(life.dialect, row))
+    coverage = Coverage(life.dialect.graph(program))
+    coverage.add(trace_turns(life.dialect.tracer(program), turns))
+
+    arcs = {(arc["source"], arc["target"]): arc["runs"] for arc in coverage.facts()["by_arc"]}
+    has_failed = mode == "failure"
+    assert arcs == {
+        ("spec/steps", "spec/compensations"): int(has_failed),
+        ("spec/steps", "spec/finally"): int(not has_failed),
+        ("spec/compensations", "spec/finally"): int(has_failed),
+    }
+    assert ("step undo" in coverage.missing()) is not has_failed

@@ -21,6 +21,7 @@ from perdure.kernel.outcomes import Cancelled, Failed, Status, Succeeded
 from perdure.kernel.turn import Turn
 
 LARGEST_OUTPUT = 1_048_576  # STY-217
+NOT_RUN = "Skipped because"  # what is said of every step of a block that does not run
 
 _STATUSES = {
     StoryPhase.SUCCEEDED: Status.SUCCEEDED,
@@ -52,14 +53,14 @@ def _why_not(turn: Turn, block: str) -> str | None:
     is_canceled = stopped is not None and stopped.cause == "cancel"
     if block == "finally":
         runs_finally = not is_canceled or program.settings.runs_finally_on_cancel
-        return None if runs_finally else "Skipped because the StoryRun was canceled"
+        return None if runs_finally else f"{NOT_RUN} the StoryRun was canceled"
     if is_canceled:
-        return "Skipped because the StoryRun was canceled"
+        return f"{NOT_RUN} the StoryRun was canceled"
     if _failures(body, "steps") or (stopped is not None and stopped.phase in (StoryPhase.FAILED, StoryPhase.TIMEOUT)):
         return None
     if stopped is not None and stopped.phase != StoryPhase.SUCCEEDED:
-        return f"Skipped because the story was stopped by step '{stopped.step}'"
-    return "Skipped because story succeeded"
+        return f"{NOT_RUN} the story was stopped by step '{stopped.step}'"
+    return f"{NOT_RUN} story succeeded"
 
 
 def _finish(turn: Turn) -> None:

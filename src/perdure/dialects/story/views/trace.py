@@ -5,6 +5,7 @@ from typing import Any
 
 from perdure.dialects.story.plan.program import Program
 from perdure.dialects.story.plan.step_graph import block_id
+from perdure.dialects.story.run.story_end import NOT_RUN
 from perdure.dialects.story.state import events as s
 from perdure.dialects.story.state.phases import StoryPhase
 from perdure.kernel import events as e
@@ -25,8 +26,11 @@ class StoryTracer:
         self.program = program
         self.trace = Trace()
         self.block = "steps"
+        self.reached: s.BlockEntered | None = None  # the event before this one
 
     def take(self, at: Instant, event: e.Event) -> None:
+        if self.reached is not None:
+            self._enter_block(self.reached, event)
         tell = _TELLERS.get(type(event))
         if tell is not None:
             tell(self, event, at)
@@ -77,11 +81,19 @@ class StoryTracer:
         self.enter(event.step, event.at)
         self.trace.leave(event.step, event.at, _STATUSES.get(StoryPhase(event.phase), VisitStatus.FAILED))
 
-    def block_entered(self, event: s.BlockEntered, at: Instant) -> None:
-        if event.block != self.block:
-            self.trace.take(block_id(self.block), block_id(event.block), exceptional=event.block == "compensations")
-        self.block = event.block
-        self.trace.passed.setdefault(block_id(event.block), event.at)
+    def block_reached(self, event: s.BlockEntered, at: Instant) -> None:
+        self.reached = event
+
+    def _enter_block(self, reached: s.BlockEntered, following: e.Event) -> None:
+        """Unless it does not run: then all of its steps are skipped at once, because of what was before."""
+        self.reached = None
+        if isinstance(following, s.StepsSkipped) and following.message.startswith(NOT_RUN):
+            return
+        if reached.block != self.block:
+            is_cleanup = reached.block == "compensations"
+            self.trace.take(block_id(self.block), block_id(reached.block), exceptional=is_cleanup)
+        self.block = reached.block
+        self.trace.passed.setdefault(block_id(reached.block), reached.at)
 
     def redriven(self, event: s.Redriven, at: Instant) -> None:
         self.block = "steps"
@@ -100,7 +112,7 @@ _TELLERS: dict[type[e.Event], Callable[[StoryTracer, Any, Instant], None]] = {
     s.StepLaunched: StoryTracer.attempted,
     s.RetryScheduled: StoryTracer.retried,
     s.StepEnded: StoryTracer.ended,
-    s.BlockEntered: StoryTracer.block_entered,
+    s.BlockEntered: StoryTracer.block_reached,
     s.Redriven: StoryTracer.redriven,
     e.RunEnded: StoryTracer.run_ended,
 }
