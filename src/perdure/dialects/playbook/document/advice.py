@@ -18,7 +18,8 @@ def advise(cursor: Cursor, program: Program) -> None:
     targets = {arc.step for step in program.steps.values() if step.router is not None for arc in step.router.arcs}
     for item, step in zip(cursor.items(), program.steps.values(), strict=True):
         if step.name not in reached and step.name != program.final_step:
-            item.at("step").warn("PBK-033", f"no arc leads to step {step.name!r}: it never runs")
+            message = f"no arc leads to step {step.name!r} from the entry: only a run that begins with it runs it"
+            item.at("step").warn("PBK-033", message)
         if step.name == program.final_step and (step.name in targets or step.name == program.entry):
             message = f"the final step {step.name!r} is also reached by ordinary control; then it does not run again"
             item.at("step").warn("PBK-033", message)

@@ -29,7 +29,7 @@ from perdure.kernel.json_values.values import SECOND
 
 MOST_WAYS = 200  # in which the branches of a join may come together
 
-_ADD_EXIT = "Set the name in a step that runs before, or give `completion.wait_timeout_s` a value."
+_ADD_EXIT = "Set it in a step that runs before, or limit the wait (`completion.wait_timeout_s`); a patch sets it."
 
 
 def net_of(program: Program) -> Net:
@@ -52,10 +52,11 @@ class PlaybookNet:
         for name in program.steps:
             is_final = name == program.final_step
             kind = DefectKind.FINAL_NEVER if is_final else DefectKind.DEAD_STEP
-            message = f"the final step {name!r} never runs" if is_final else f"no run reaches step {name!r}"
-            self.parts[name] = self.net.part(
-                name, ("workflow", self.index[name]), kind, message, "Remove it, or let an arc lead to it."
-            )
+            message = f"no run from the entry {program.entry!r} reaches step {name!r}"
+            hint = "Remove it, or let an arc lead to it; until then a run has to begin with it (`--target`)."
+            if is_final:
+                message, hint = f"the final step {name!r} never runs", "Remove it, or let the run end."
+            self.parts[name] = self.net.part(name, ("workflow", self.index[name]), kind, message, hint)
         self.whole = self.net.part(None)
         self.entered = {name: self.net.place() for name in program.steps}  # tokens that may be asked at the gate
         self.held = {
