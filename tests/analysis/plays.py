@@ -36,12 +36,18 @@ from tests.dialects.playbook.world import World as PlaybookWorld
 from tests.dialects.story.test_random import CHILD
 from tests.dialects.story.world import World as StoryWorld
 from tests.dialects.story.world import engram, template
+from tests.dialects.story.world import story as story_of
 
 K = DefectKind
 WAITS = {K.NO_SENDER, K.UNBOUNDED_WAIT, K.DEADLOCK}
 ENDLESS = {K.ENDLESS_LOOP, K.UNBOUNDED_TOKENS, K.UNBOUNDED_RETRY}
 DEAD = {K.DEAD_STEP, K.FINAL_NEVER, K.HANDLER_UNREACHABLE, K.ADMISSION_NEVER}
-MAPS = [CHILD, engram("map-reduce-adapter"), template("map-reduce-adapter")]
+MAPS = [
+    CHILD,
+    story_of("steps: [{name: stops, type: stop, with: {mode: failure}}]", "failing"),
+    engram("map-reduce-adapter"),
+    template("map-reduce-adapter"),
+]
 
 
 @dataclass
@@ -157,7 +163,10 @@ def play_story(seed: int) -> Iterator[tuple[list[Defect], Play, Any]]:
     parsed = Story().parse(yaml.safe_dump_all([document, *MAPS]).encode(), ValidationContext(chosen="random"))
     errors = [problem for problem in parsed.problems if problem.severity is Severity.ERROR]
     assert not errors, errors
-    wrong = {step["name"] for step in _all_steps(document) if step.get("if") == "maybe"}  # fails without starting
+    branches = [branch for step in _all_steps(document) for branch in step.get("with", {}).get("steps", ())]
+    wrong = {
+        step["name"] for step in (*_all_steps(document), *branches) if step.get("if") == "maybe"
+    }  # fails without starting
     findings: list[Defect] | None = None
     for order, go, decides in ((None, True, False), (seed, False, False), (None, True, True), (seed, True, True)):
         inputs = {"go": go, "n": int(go), "list": [1, 2], "span": "1s", "mode": "failure" if go else "success"}

@@ -27,11 +27,12 @@ _ARCS = (
 _GATES = (
     *("true", "false", "ctx.x", "ctx.y == 1", "not ctx.x", "workload.w", "not workload.w", "args.n == 1"),
     *("steps.a.runs == 1", "steps.b.status == 'ok'", "steps.a.status == 'failed'", "ctx.x and steps.a.runs == 1"),
-    "ctx.nothing.deep",
+    *("ctx.nothing.deep", "steps.c.runs > 0", "event.name == 'workflow.started'", "event.step == 'a'"),
 )
 _RULES = (
     *("outcome.status == 'ok'", "outcome.status == 'error'", "outcome.status != 'ok'", "true", "false"),
     *("_attempt == 1", "_attempt < 3", "outcome.error is none", "outcome.error.kind == 'unknown'", "iter.n == 1"),
+    *("outcome.error.retryable", "outcome.status == 'ok' and ctx.x", "not (outcome.status == 'ok')", "workload.w"),
 )
 
 
@@ -51,9 +52,49 @@ def playbook(random: Random) -> bytes:
             tool[label] = _task(random, work, len(step["tool"]), "loop" in step)
         if "loop" in step and random.random() < 0.5:
             step["loop"]["in"] = random.choice([[], [1], [1, 2], "{{ workload.none }}", "{{ [1] }}", "{{ 5 }}"])
+        if "loop" in step and random.random() < 0.3:
+            step["loop"]["spec"]["max_in_flight"] = random.choice([1, "{{ ctx.x }}", "{{ 2 }}"])
+        if step["spec"].get("loop_mode") == "fanout" and random.random() < 0.7:
+            step["spec"]["fanout"] = {
+                "fail_fast": random.random() < 0.5,
+                "allow_partial": random.random() < 0.5,
+                **random.choice([{}, {"max_shards": 2}]),
+            }
         if random.random() < 0.1:
             step["spec"]["policy"]["lifecycle"] = {"deadline_s": random.choice([1, 5])}
+    if random.random() < 0.2:
+        spec["entry_step"] = random.choice(NAMES)
+    if random.random() < 0.2:
+        _write_io(random, document)
     return jsontext.encode(document)
+
+
+def _write_io(random: Random, document: Json) -> None:
+    """The same in the words of the profile "io": `set`, `output` and bare names."""
+    document["executor"]["spec"]["compat"] = "io"
+    for step in document["workflow"]:
+        for arc in step["next"]["arcs"]:
+            if random.random() < 0.3:
+                arc["set"] = {"ctx.x": random.choice([1, "{{ ctx.y }}", "{{ ctx.nothing.deep }}"])}
+            if random.random() < 0.2:
+                arc["when"] = f"{{{{ {random.choice(('x', 'not x', 'y == 1', 'a', 'true'))} }}}}"
+        if random.random() < 0.4:
+            step["set"] = {"ctx.x": random.choice([1, 0, "{{ output }}", "{{ ctx.nothing.deep }}"])}
+        for tool in step.get("tool", ()):
+            for work in tool.values():
+                for rule in work.get("spec", {}).get("policy", {}).get("rules", ()):
+                    _rewrite_rule(rule)
+
+
+def _rewrite_rule(rule: Json) -> None:
+    then = rule["then"] if "then" in rule else rule["else"]["then"]
+    if "when" in rule:
+        rule["when"] = rule["when"].replace("outcome.", "output.")
+    assigned = {
+        f"{scope}.{name}": value for scope in ("ctx", "iter") for name, value in then.pop(f"set_{scope}", {}).items()
+    }
+    if assigned:
+        then["set"] = assigned
 
 
 def _decide_arcs(random: Random, step: Json) -> None:
@@ -87,6 +128,12 @@ def _task(random: Random, work: Json, count: int, has_loop: bool) -> Json:
             rule["then"] = {"do": "jump", "to": f"t{random.randrange(count)}"}
         if has_loop and random.random() < 0.1:
             rule["then"]["set_iter"] = {"n": "{{ (iter.n | default(0)) + 1 }}"}
+    policy = work.get("spec", {}).get("policy")
+    if policy is not None and random.random() < 0.4:
+        do = random.choice(["continue", "break", "fail", "retry"])
+        policy["rules"].append({"else": {"then": {"do": do, **({"attempts": 2} if do == "retry" else {})}}})
+    elif policy is not None and random.random() < 0.3:
+        policy["on_unmatched"] = "fail"
     return work
 
 
@@ -96,7 +143,10 @@ _IFS = (
     *("true", "false", "{{ true }}", "{{ false }}", "{{ not true }}", "{{ inputs.go }}", "{{ not inputs.go }}"),
     *("{{ eq 1 2 }}", "{{ eq inputs.n 1 }}", "maybe", "{{ eq (index inputs.list 9) 1 }}", "{{ gt (len steps) 0 }}"),
 )
-_UNTIL = ("{{ true }}", "{{ false }}", "{{ inputs.go }}", "never", "{{ eq inputs.n 1 }}")
+_UNTIL = (
+    *("{{ true }}", "{{ false }}", "{{ inputs.go }}", "never", "{{ eq inputs.n 1 }}", "true"),
+    *("{{ gt (len steps) 2 }}", "{{ and inputs.go false }}", "{{ or inputs.go true }}"),
+)
 
 
 def story(random: Random) -> Json:
@@ -129,7 +179,9 @@ def _decide_step(random: Random, step: Json, names: list[str]) -> None:
             with_block["duration"] = random.choice(["{{ inputs.span }}", "1s", "{{ inputs.absent }}"])
         case "parallel":
             for branch in with_block["steps"]:
-                branch.update(random.choice([{}, {"allowFailure": True}, {"if": random.choice(_IFS[:7])}]))
+                branch.update(random.choice([{}, {"allowFailure": True}, {"if": random.choice(_IFS)}]))
+        case "executeStory" if random.random() < 0.5:
+            with_block["storyRef"] = {"name": "failing"}
         case "stop" if random.random() < 0.3:
             with_block.clear()
             with_block.update(
@@ -143,6 +195,8 @@ def _decide_step(random: Random, step: Json, names: list[str]) -> None:
                         {"with": {"result": "{{ inputs.absent.deep }}"}},
                         {"with": {"result": "{{ inputs.n }}"}},
                         {"execution": {"retry": {"maxRetries": 2, "delay": "1s"}, "timeout": "2s"}},
+                        {"sideEffects": True, "execution": {"retry": {}}},
+                        {"sideEffects": True, "execution": {"retry": {"maxRetries": 1}}, "idempotencyKeyTemplate": "k"},
                         {"requires": [f"steps.{name}.output.n" for name in step["needs"]]},
                         {"postExecution": {"condition": "{{ eq inputs.n 1 }}", "failureMessage": "no"}},
                     ]
@@ -158,6 +212,16 @@ def _map(random: Random) -> Json:
 # Flows.
 
 _CODES = ("F", "G", "System.Timeout")
+_BROKEN = "{{ vars.none }}"  # there is no such variable
+_OUTPUTS: tuple[Json, ...] = (
+    {},
+    {},
+    {},
+    {"output": 1},
+    {"output": _BROKEN},
+    {"assign": {"x": 1}},
+    {"assign": {"x": _BROKEN}},
+)
 
 
 class FlowAuthor:
@@ -165,11 +229,18 @@ class FlowAuthor:
 
     def __init__(self, random: Random) -> None:
         self._random = random
+        self._named: list[str] = []  # Flows that can be called by name here
 
     def document(self) -> Json:
-        return flow(
-            {"c": call({"flow": self.flow(2)}, catch=self._catch("caught")), "done": self._end(), "caught": self._end()}
-        )
+        random = self._random
+        named = {name: self.flow(1) for name in random.choice([(), (), ("N",), ("N", "M")])}
+        self._named = [*named]
+        steps = {
+            "c": call({"flow": self.flow(2)}, catch=self._catch("caught")),
+            "done": self._end(),
+            "caught": self._end(),
+        }
+        return flow(steps, **({"flows": named} if named else {}))
 
     def flow(self, depth: int) -> Json:
         names = [f"s{at}" for at in range(self._random.randint(1, 4))]
@@ -178,11 +249,16 @@ class FlowAuthor:
 
     def _end(self) -> Json:
         failure = {"result": {"code": self._random.choice(_CODES), "message": "m"}}
+        other = {"result": {"code": "F", "type": self._random.choice(["timeout", "Odd"]), "retryable": True}}
         return self._random.choice(
             [
                 {"action": "Return", "value": 1},
-                {"action": "Return", "value": "{{ vars.none }}"},
+                {"action": "Return", "value": 1},
+                {"action": "Return", "value": _BROKEN},
                 {"action": "Raise", **failure},
+                {"action": "Raise", **other},
+                {"action": "Raise", "result": {"code": _BROKEN}},
+                {"action": "Raise"},
             ]
         )
 
@@ -193,64 +269,105 @@ class FlowAuthor:
             case 0:
                 return {
                     "action": "Pass",
-                    "output": random.choice([1, "{{ vars.none }}", "{{ step.input }}"]),
+                    "output": random.choice([1, _BROKEN, "{{ step.input }}"]),
+                    **random.choice(({}, {}, {"assign": {"x": 1}}, {"assign": {"x": _BROKEN}})),
                     "next": following,
                 }
             case 1:
                 span = random.choice(
-                    [{"for": "PT0S"}, {"for": "PT2S"}, {"until": "2020-01-01T00:00:00Z"}, {"for": "{{ vars.none }}"}]
+                    [
+                        {"for": "PT0S"},
+                        {"for": "PT2S"},
+                        {"until": "2020-01-01T00:00:00Z"},
+                        {"for": _BROKEN},
+                        {"until": "{{ step.input }}"},
+                    ]
                 )
                 return {"action": "Sleep", **span, "next": following}
             case 2 | 3:
                 cases = [
-                    {"when": self._condition(), "next": random.choice(all_names)} for _ in range(random.randint(0, 2))
+                    {"when": self._condition(), **random.choice(_OUTPUTS), "next": random.choice(all_names)}
+                    for _ in range(random.randint(0, 2))
                 ]
-                return {"action": "Match", "cases": cases, "default": {"next": following}}
+                given = random.choice(({}, {}, {"input": 1}, {"input": _BROKEN}))
+                default = {**random.choice(_OUTPUTS), "next": following}
+                return {"action": "Match", **given, "cases": cases, "default": default}
             case 4 if depth > 0:
                 return self._gather(following, depth - 1, all_names)
             case _:
-                made = call(self._call(depth), following, middleware=self._stack(depth))
-                return {**made, "catch": self._catch(random.choice(all_names))}
+                made = call(self._call(depth), following, middleware=self._stack(depth), **random.choice(_OUTPUTS))
+                given = random.choice(({}, {}, {}, {"input": 1}, {"input": _BROKEN}))
+                return {**made, **given, "catch": self._catch(random.choice(all_names))}
 
     def _condition(self) -> str:
         body = self._random.choice(
             [
-                "true",
-                "false",
-                "step.input == 1",
-                "step.input != 1",
-                "!(step.input == 1)",
-                "has(vars.x)",
-                "vars.none",
-                "1 == 2",
+                *("true", "false", "step.input == 1", "step.input != 1", "!(step.input == 1)", "has(vars.x)"),
+                *("vars.none", "1 == 2", "step.input == 1 && false", "step.input == 1 || true", "!has(vars.x)"),
             ]
         )
         return f"{{{{ {body} }}}}"
 
     def _catch(self, to: str) -> Json:
-        codes = [[self._random.choice(["*", *_CODES, "System.*"])] for _ in range(self._random.choice([0, 1, 1, 2]))]
-        return [{"match": {"codes": listed}, "next": to} for listed in codes]
+        return [
+            {"match": self._matcher(), **self._random.choice(_OUTPUTS), "next": to}
+            for _ in range(self._random.choice([0, 1, 1, 2, 3]))
+        ]
+
+    def _matcher(self) -> Json:
+        random = self._random
+        codes = {"codes": [random.choice(["*", *_CODES, "System.*"])]}
+        types = {"types": random.choice([["error"], ["timeout"], ["Odd", "error"], ["cancellation"]])}
+        return random.choice([codes, codes, codes, types, {**codes, **types}, {"retryable": random.random() < 0.5}])
 
     def _gather(self, following: str, depth: int, names: list[str]) -> Json:
         random = self._random
         over: Json = {"calls": [self._call(depth) for _ in range(random.randint(1, 2))]}
         if random.random() < 0.4:
             over = {"over": random.choice([[], [1], [1, 2], "{{ step.input }}"]), "call": self._call(depth)}
-        completion = random.choice([{}, {"completion": {"successes": random.randint(0, 3)}}])
-        return {"action": "Gather", **over, **completion, "catch": self._catch(random.choice(names)), "next": following}
+        successes = random.choice([0, 1, 2, 3, _BROKEN, "{{ 1 }}"])
+        completion = random.choice(
+            [{}, {"completion": {"successes": successes, **random.choice([{}, {"wait": False}, {"wait": True}])}}]
+        )
+        width = random.choice([{}, {}, {"concurrency": 1}])
+        return {
+            "action": "Gather",
+            **over,
+            **completion,
+            **width,
+            **random.choice(_OUTPUTS),
+            "catch": self._catch(random.choice(names)),
+            "next": following,
+        }
 
     def _call(self, depth: int) -> Json:
-        match self._random.randrange(7):
+        random = self._random
+        arms: Json = random.choice(
+            [
+                *({}, {}, {}, {}, {"input": _BROKEN}, {"onSuccess": {"value": 2}}, {"onSuccess": {"value": _BROKEN}}),
+                *({"onFailure": {"assign": {"x": 1}}}, {"onFailure": {"assign": {"x": _BROKEN}}}),
+            ]
+        )
+        return {**self._target(depth), **arms}
+
+    def _target(self, depth: int) -> Json:
+        random = self._random
+        match random.randrange(9):
             case 0 if depth > 0:
                 return {"flow": self.flow(depth - 1)}
             case 1 | 2:
-                return mock(failure={"code": self._random.choice(_CODES), "message": "m"})
+                kind: Json = random.choice(({}, {}, {"type": "timeout"}, {"type": "Odd"}, {"retryable": True}))
+                return mock(failure={"code": random.choice(_CODES), "message": "m", **kind})
             case 3:
-                return mock(delay=self._random.choice(["PT0S", "PT2S"]))
+                return mock(delay=random.choice(["PT0S", "PT2S", "soon", _BROKEN]))
             case 4:
-                return mock(failure={"code": "{{ vars.none }}", "message": "m"})
+                return mock(failure=random.choice([{"code": _BROKEN, "message": "m"}, {"message": "m"}, _BROKEN, None]))
             case 5:
-                return task("work", fails=self._random.random() < 0.5)
+                return task("work", fails=random.random() < 0.5)
+            case 6 if self._named:
+                return {"flow": random.choice(self._named)}
+            case 7:
+                return mock(**random.choice(({"nonsense": 1}, {"value": _BROKEN}, {"value": {"a": 1}, "metadata": 5})))
             case _:
                 return mock()
 
@@ -258,22 +375,56 @@ class FlowAuthor:
         return [self._entry(depth) for _ in range(self._random.choice([0, 0, 0, 1, 2]))]
 
     def _entry(self, depth: int) -> Json:
+        entry = self._plain_entry(depth)
+        if self._random.random() < 0.2:
+            made: tuple[str, Json] = self._random.choice(
+                [
+                    ("onFailure", {"code": "G"}),
+                    ("onFailure", {"type": "Odd", "when": False}),
+                    ("onFailure", {"message": _BROKEN}),
+                    ("onFailure", {"retryable": True}),
+                    ("onSuccess", {"value": 3}),
+                    ("onSuccess", {"value": _BROKEN}),
+                    ("onEntry", {"output": _BROKEN}),
+                    ("onAlways", {"assign": {"x": 1}}),
+                    ("onAlways", {"assign": {"x": _BROKEN}}),
+                ]
+            )
+            phase, members = made
+            entry = {**entry, phase: {**entry.get(phase, {}), **members}}
+        return entry
+
+    def _plain_entry(self, depth: int) -> Json:
         random = self._random
-        when = random.choice([{}, {}, {"when": random.choice([True, False, "{{ step.input == 1 }}"])}])
-        match random.randrange(5):
+        when = random.choice([{}, {}, {"when": random.choice([True, False, "{{ step.input == 1 }}", _BROKEN])}])
+        match random.randrange(6):
             case 0:
-                entry = timeout(random.choice(["PT0S", "PT1S", "PT5S"]))
+                entry = timeout(random.choice(["PT0S", "PT1S", "PT5S", "PT1H", "soon", _BROKEN]))
                 entry["onEntry"].update(when)
                 return entry
             case 1:
-                return retry(random.randint(1, 3), random.choice(["*", *_CODES]))
+                entry = retry(random.randint(1, 3), random.choice(["*", *_CODES]))
+                entry["onEntry"].update(when)
+                return entry
             case 2:
+                policies = [
+                    {"match": self._matcher(), "attempts": random.randint(1, 2), **random.choice(({}, _BACKOFF))}
+                    for _ in range(random.randint(0, 2))
+                ]
+                return middleware("retry", onEntry={"with": {"policies": policies}})
+            case 3:
                 counter = "middleware.metadata.iteration"
                 body = random.choice(
-                    [f"{counter} < 2", f"{counter} < 0", f"{counter} >= 0", "has(vars.x)", "true", "false"]
+                    [
+                        *(f"{counter} < 2", f"{counter} < 0", f"{counter} >= 0", "has(vars.x)", "true", "false"),
+                        *(f"{counter} < 2 && has(vars.x)", f"{counter} > 0 || true", "vars.none"),
+                    ]
                 )
                 return middleware("loop", onSuccess={"when": f"{{{{ {body} }}}}"})
-            case 3:
+            case 4:
                 return {"provider": "mwl:provider.middleware/perdure/hold-effects/v1"}
             case _:
-                return cleanup(self._call(max(0, depth - 1)), **when)
+                return cleanup(self._call(max(0, depth - 1)), *(self._stack(0) if depth else []), **when)
+
+
+_BACKOFF = {"backoff": {"initial": "PT1S"}}

@@ -154,6 +154,19 @@ def _stack_reruns(
     return around
 
 
+def misfits(call: PlannedCall) -> bool:
+    """Whether the arguments of a call cannot fit its target, whatever the data are."""
+    return next(_arguments(call), None) is not None
+
+
+def phase_misfits(entry: MiddlewareEntry, name: str) -> bool:
+    """The same of a phase of middleware. One that is switched off reads no arguments (MWL-360)."""
+    when = entry.phase(name).when
+    if when is not None and when.literal is False:
+        return False
+    return next(_phase_mismatches(entry, name), None) is not None
+
+
 def _arguments(call: PlannedCall) -> Iterator[DocumentFinding]:
     """A mismatch that is visible in the document (MWL-045)."""
     parameters = call.provider.parameters if call.provider is not None else call.flow.parameters if call.flow else None
@@ -164,12 +177,14 @@ def _arguments(call: PlannedCall) -> Iterator[DocumentFinding]:
 
 def _phase_arguments(entry: MiddlewareEntry) -> Iterator[DocumentFinding]:
     for name in ("onEntry", "onSuccess", "onFailure", "onAlways"):
-        if not (entry.provider.dispatches and name == "onAlways"):
-            field = entry.phase(name).arguments
-            at = entry.site if name not in entry.phases else f"{entry.site}/{name}"
-            yield from _mismatches(
-                entry.provider.parameters_of(name), field, name, at if field is None else f"{at}/with"
-            )
+        yield from _phase_mismatches(entry, name)
+
+
+def _phase_mismatches(entry: MiddlewareEntry, name: str) -> Iterator[DocumentFinding]:
+    if not (entry.provider.dispatches and name == "onAlways"):
+        field = entry.phase(name).arguments
+        at = entry.site if name not in entry.phases else f"{entry.site}/{name}"
+        yield from _mismatches(entry.provider.parameters_of(name), field, name, at if field is None else f"{at}/with")
 
 
 def _mismatches(parameters: Parameters, field: Field | None, subject: str, site: str) -> Iterator[DocumentFinding]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.dialects.flow.document.advice import misfits, phase_misfits
 from perdure.dialects.flow.plan.instants import parse_duration
 from perdure.dialects.flow.plan.program import (
     Assign,
@@ -246,6 +247,8 @@ class FlowNet:
                 self.go(part, "fails", at, self.failed(ends, UNKNOWN), is_failure=True, is_start=False)
                 break
         if call.flow is not None:
+            if misfits(call):
+                self.go(part, "fails", at, self.failed(ends, UNKNOWN), is_failure=True, is_start=False)
             inner = self.frame(call.flow, at, part)
             self.go(part, "", inner.ok, ends.ok, is_start=False)
             for failure, place in inner.failures.items():
@@ -275,7 +278,9 @@ class FlowNet:
         delay = arguments.get("delay") if is_map else None
         waits = delay is not None and may_take_time(delay)
         self.waits += waits
-        if unread or not is_map:
+        if misfits(call):
+            self.go(part, "fails", at, self.failed(ends, self.known("System.ParameterValidationFailed")))
+        elif unread or not is_map:
             self.go(part, "succeeds", at, ends.ok, waits=waits)
             self.go(part, "fails", at, self.failed(ends, UNKNOWN), waits=waits)
         elif isinstance(failure, dict) and not isinstance(failure.get("code"), str):
@@ -338,21 +343,21 @@ class FlowNet:
 
     def wrapped(self, entry: MiddlewareEntry, at: int, part: int, inside: Callable[[int], Ends]) -> Ends:
         """What every middleware has: its phases may fail where they contain expressions, and shape what rises."""
-        phases = entry.phases
         ends = Ends(self.net.place())
         begin = self.net.place()
         self.go(part, "", at, begin, is_start=False)
-        if not _is_plain(phases.get("onEntry")):
+        if _may_fail(entry, "onEntry"):
             self.go(part, "fails", at, self.failed(ends, UNKNOWN), is_failure=True, is_start=False)
         inner = inside(begin)
         self.go(part, "", inner.ok, ends.ok, is_start=False)
-        if not (_is_plain(phases.get("onSuccess")) and _is_plain(phases.get("onAlways"))):
+        if _may_fail(entry, "onSuccess") or _may_fail(entry, "onAlways"):
             self.go(part, "fails", inner.ok, self.failed(ends, UNKNOWN), is_failure=True, is_start=False)
-        shaping = phases.get("onFailure")
+        shaping = entry.phases.get("onFailure")
+        may_fail = _may_fail(entry, "onFailure") or _may_fail(entry, "onAlways")
         for failure, place in inner.failures.items():
             shaped = failure if shaping is None or not shaping.envelope else UNKNOWN
             self.go(part, "", place, self.failed(ends, shaped), is_start=False)
-            if not (_is_plain(shaping) and _is_plain(phases.get("onAlways"))):
+            if may_fail:
                 self.go(part, "fails", place, self.failed(ends, UNKNOWN), is_start=False)
         return ends
 
@@ -367,11 +372,11 @@ def is_literal(*fields: Field | Assign | None) -> bool:
     return True
 
 
-def _is_plain(phase: Any) -> bool:
-    return phase is None or (
-        is_literal(phase.arguments, phase.shape, phase.envelope, phase.assign)
-        and (phase.when is None or phase.when.expression is None)
-    )
+def _may_fail(entry: MiddlewareEntry, name: str) -> bool:
+    """A phase that contains expressions, or arguments that do not fit."""
+    phase = entry.phase(name)
+    is_plain = is_literal(phase.arguments, phase.shape, phase.envelope, phase.assign)
+    return not is_plain or (phase.when is not None and phase.when.expression is not None) or phase_misfits(entry, name)
 
 
 def may_take_time(duration: Any) -> bool:

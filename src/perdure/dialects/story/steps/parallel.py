@@ -62,3 +62,5 @@ class ParallelStep(StepKind):
 
     def build_net(self, net: "StoryNet", step: Step, at: int) -> None:
         net.work(step, at, may_fail=not all(branch.allows_failure for branch in step.branches))
+        for branch in step.branches:
+            net.check_effects(branch)

@@ -10,7 +10,7 @@ be skipped or not. That allows more than runs do, and keeps the number of states
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from perdure.dialects.story.plan.execution_policy import own_timeout
+from perdure.dialects.story.plan.execution_policy import ExecutionPolicy, own_timeout
 from perdure.dialects.story.plan.program import Program, Step, object_at
 from perdure.dialects.story.plan.step_graph import BLOCKS, StepGraph, references_in, steps_of
 from perdure.dialects.story.resources.resource import read_reference
@@ -167,7 +167,8 @@ class StoryNet:
             self.net.add(part, "is skipped", (todo,), (ended,), reads=reads, is_start=False)
         self.net.add(part, "is skipped", (todo,), (ended,), reads=(self.stopped[step.block],), is_start=False)
         for branch in step.branches:
-            self.net.add(self.parts[branch.name], "", (begin,), (begin,), is_bounded=True)
+            if not branch.condition.strip() or truth(branch.condition) not in (False, WRONG):
+                self.net.add(self.parts[branch.name], "", (begin,), (begin,), is_bounded=True)
         STEP_KINDS[step.kind].build_net(self, step, begin)
         if condition in (None, WRONG) or step.data.get("requires") or step.data.get("postExecution"):
             self._may_fail[name] = not step.allows_failure
@@ -208,15 +209,20 @@ class StoryNet:
             return
         for name, step in self.program.steps.items():
             own = own_timeout(step) or STEP_KINDS[step.kind].own_limit(step)
-            if own is not None and own > self.bound and name in self.parts and step.block == "steps":
+            if (
+                own is not None
+                and own > self.bound
+                and name in self.parts
+                and self.program.plan.block_of[name] == "steps"
+            ):
                 message = f"the time limit of step '{name}' is longer than that of the Story, which always ends first"
                 self.net.find(DefectKind.TIMEOUT_INVERTED, self.parts[name], message, "Make it shorter, or remove it.")
 
     def check_effects(self, step: Step) -> None:
         """A retry performs side effects again, unless their key says that they are the same."""
-        retry = step.execution.get("retry")
         has_key = bool(step.data.get("idempotencyKeyTemplate"))
-        if step.has_side_effects and isinstance(retry, dict) and not has_key and retry.get("maxRetries", 1) != 0:
+        retry = ExecutionPolicy(self.program, step, {}, {}).retry()
+        if step.has_side_effects and not has_key and retry.most > 0:
             message = f"a retry of step '{step.name}' may repeat its side effects: it has no idempotency key of its own"
             hint = "Set `idempotencyKeyTemplate` to something that names the effect."
             self.net.find(DefectKind.EFFECT_UNKEYED, self.parts[step.name], message, hint)
