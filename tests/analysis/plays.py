@@ -137,7 +137,7 @@ def _read_playbook(world: PlaybookWorld, program: Any) -> Play:
     used |= {(K.JOIN_NEVER, event.step) for event in world.events if isinstance(event, p.JoinCompleted)}
     body, shown = world.execution.body, world.show()
     failures = shown["failures"]
-    exhausted = [failure for failure in failures if failure["error"]["kind"] == "limit"]
+    exhausted = [failure for failure in failures if failure["error"]["code"] in ("STEP_RUNS", "TASK_VISITS")]
     play = Play(world.is_over, used, waiting={token.step for token in body.tokens.values()})
     # A time limit would have ended what is endless here, where nothing takes any time.
     limited = {name for name, step in program.steps.items() if step.timeout is not None or step.deadline is not None}

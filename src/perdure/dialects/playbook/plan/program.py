@@ -193,6 +193,12 @@ class Loop(msgspec.Struct, frozen=True):
     result: ResultPolicy = ResultPolicy()
 
     @property
+    def written_items(self) -> list[Any] | None:
+        """Its elements, if they are written in the document."""
+        items = self.over.document if self.over.is_literal else None
+        return items if isinstance(items, list) else None
+
+    @property
     def mode(self) -> str:
         if self.fanout is not None:
             return "fanout"

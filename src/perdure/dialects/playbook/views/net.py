@@ -125,9 +125,11 @@ class PlaybookNet:
 
     def _pipeline(self, step: Step, part: int, begin: int, done: int, failed: int) -> None:
         loop = step.loop
+        items = None if loop is None else loop.written_items
+        is_too_long = loop is not None and loop.fanout is not None and len(items or ()) > loop.fanout.max_shards
         if not step.tasks:
             self.net.add(part, "does nothing", (begin,), (done,))
-            if loop is not None and not (loop.over.is_literal and isinstance(loop.over.document, list)):
+            if loop is not None and (items is None or is_too_long):
                 self.net.add(part, "fails", (begin,), (failed,), is_failure=True)
             return
         positions = [self.net.place() for _ in step.tasks]
@@ -137,15 +139,13 @@ class PlaybookNet:
             self.net.add(part, "", (ended,), (done,))
             self.net.add(part, "", (broken,), (failed,))
         else:
-            items: Any = loop.over.document if loop.over.is_literal else None
-            is_list = isinstance(items, list)
-            if not is_list or not items:
+            if not items:
                 self.net.add(part, "has no elements", (begin,), (done,))
-            if not is_list or items:
+            if items is None or (items and not is_too_long):
                 self.net.add(part, "", (begin,), (positions[0],))
-            if not is_list or len(items or ()) > 1:
+            if items is None or len(items) > 1:
                 self.net.add(part, "takes the next element", (ended,), (positions[0],), is_bounded=True)
-            if not is_list or loop.max_in_flight is not None:
+            if items is None or loop.max_in_flight is not None or is_too_long:
                 self.net.add(part, "fails", (begin,), (failed,), is_failure=True)
             self.net.add(part, "", (ended,), (done,))
             self.net.add(part, "", (broken,), (failed,))
