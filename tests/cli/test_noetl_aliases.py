@@ -53,6 +53,8 @@ def perdure(tmp_path: Path) -> CommandLine:
         ("catalog list --json", "get playbooks --json"),
         ("catalog get math/sums", "get playbook math/sums -o yaml"),
         ("catalog get playbook math/sums --json", "get playbook math/sums --json"),
+        ("server start --port 0", "serve --port 0"),
+        ("worker start --pool gpu", "worker --pool gpu"),
         ("run a.yaml", "run a.yaml"),
         ("signal ctx set", "signal ctx set"),
     ],
@@ -87,6 +89,7 @@ def test_a_dry_run_is_a_check(perdure: CommandLine) -> None:
     (perdure.folder / "bad.yaml").write_text(SUMS.replace("tool:", "tol:"))
 
     assert perdure("run", "sums.yaml", "--dry-run").out == ""
+    assert "waits for a patch from outside" in perdure.here("run", "gate.yaml", "--dry-run").out
     assert "'tol'" in perdure.here("run", "bad.yaml", "--dry-run", code=7).out
     assert "'tol'" in perdure.here("validate", "bad.yaml", "sums.yaml", code=7).out
     assert not list(perdure.folder.glob("*.db"))

@@ -24,7 +24,7 @@ DEFAULT_AGE = "5"  # minutes, of `cleanup`
 
 HELP = """\
 NoETL commands are accepted: validate, exec, executions, events, status, ctx set, replay, cleanup, register,
-catalog list/get/register; `run` takes --payload, -t STEP, -r local and --dry-run.
+catalog list/get/register, server start, worker start; `run` takes --payload, -t STEP, -r local and --dry-run.
 """
 
 
@@ -103,4 +103,6 @@ _TWO_PART_COMMANDS: dict[tuple[str, str], Callable[[Sequence[str]], Arguments]] 
     ("catalog", "list"): _catalog_list,
     ("catalog", "get"): _catalog_get,
     ("catalog", "register"): _register,
+    ("server", "start"): lambda arguments: ["serve", *arguments],
+    ("worker", "start"): lambda arguments: ["worker", *arguments],
 }
