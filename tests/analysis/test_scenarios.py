@@ -183,7 +183,7 @@ def test_coverage_counts_steps_arcs_and_branches() -> None:
         (RunExpectation(steps={"a": {"runs": 2}}), "steps.a: 1 runs, expected 2"),
         (RunExpectation(events=["B", "A"]), 'events: there is no "A" after event 2'),
         (RunExpectation(events=[{"event": "A", "n": 2}]), 'events: there is no {"event":"A","n":2}'),
-        (RunExpectation(calls={"x": 2}), "calls.x: 1 calls, expected 2"),
+        (RunExpectation(calls={"x": 2}), "calls.x is 1, expected 2"),
         (RunExpectation(calls={"x": [{"n": 2}]}), "calls.x[0].n is 1, expected 2"),
         (RunExpectation(waits_for=["gate"]), "it was to wait for 'gate', and waits for: nothing"),
     ],

@@ -112,3 +112,57 @@ def test_providers_are_listed_with_their_parameters(perdure: CommandLine) -> Non
     parameters = perdure("providers", "twice", "--load", "tasks.py", "--json").json["parameters"]
     assert parameters["required"] == ["text"]
     assert "did you mean 'shell'?" in perdure.here("providers", "shel", code=8).err
+
+
+FLOW = """{"$schema": "https://mwl.dev/v0.1/flow/schema.json", "entrypoint": "a",
+"steps": {"a": %s, "b": {"action": "Return"}}}"""
+ENGRAM = """apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {name: s}
+spec: {steps: [{name: a, ref: echo, with: {x: '%s'}}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        (FLOW % '{"action": "Return",}', "not JSON: ", "JSON allows no comma before } or ]."),
+        (
+            FLOW % '{"action": "Call", "call": {"provider": "mwl:provider.call/perdure/disk_usage/v1"}, "next": "b"}',
+            "there is no provider 'mwl:provider.call/perdure/disk_usage/v1'",
+            "Load your own providers with --load.",
+        ),
+        (
+            FLOW % '{"action": "Call", "call": {"provider": "mwl:provider.call/mwl/htpp/v1"}, "next": "b"}',
+            "; did you mean 'mwl:provider.call/perdure/http/v1'?",
+            "Load your own providers with --load.",
+        ),
+        (
+            FLOW % '{"action": "Return", "value": "{{ call.result }}"}',
+            "`call` is not in scope, at 1:2 of the expression",
+            "`output`, `assign` and `catch` of the Step read `step.result`",
+        ),
+        (FLOW % '{"action": "Return", "value": "{{ strng(1) }}"}', "of the expression; did you mean `string`?", ""),
+        (
+            "apiVersion: noetl.io/v10\nkind: Playbook\nmetadata: {name: x}\n",
+            "metadata lacks 'path'",
+            "path: team/nightly",
+        ),
+        (ENGRAM % "{{ input.x }}", "unknown context 'input' is not allowed", "Allowed are: inputs, steps."),
+        (ENGRAM % "{{ inputs.x | upperr }}", "function 'upperr' is not defined; did you mean 'upper'?", ""),
+        ("{}", "not in a language known here", '"$schema": "https://mwl.dev/v0.1/flow/schema.json"'),
+    ],
+)
+def test_a_beginners_mistake_is_met_with_advice(perdure: CommandLine, text: str, message: str, hint: str) -> None:
+    (perdure.folder / "mistake.yaml").write_text(text)
+    problems = perdure.here("check", "mistake.yaml", "--json", "--strict", code=7).json["problems"]
+    assert any(message in problem["message"] and hint in problem["hint"] for problem in problems), problems
+    assert all(problem["message"].count("did you mean") <= 1 for problem in problems)
+    if "disk_usage" in text:
+        assert not any("did you mean" in problem["message"] for problem in problems), "nothing is near"
+
+
+def test_a_folder_without_documents_is_refused_with_the_help_of_the_verb(perdure: CommandLine) -> None:
+    (perdure.folder / "empty").mkdir()
+    done = perdure.here("check", "empty", code=2)
+    assert "the folder contains no documents" in done.err and "hint: See `perdure check --help`." in done.err

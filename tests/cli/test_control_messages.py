@@ -34,7 +34,7 @@ def test_without_an_owner_it_is_recorded_and_counts_on_resume(perdure: CommandLi
     told = perdure("signal", run, "go", "1", "--json")
 
     assert told.json == {"id": run, "recorded": True, "live": False, "decided": False, "remarks": []}
-    assert "counts when the run is resumed" in told.err
+    assert "takes effect when the run is resumed" in told.err
     assert perdure.here("resume", run).out == "1\n"
     other = perdure.here("run", perdure.drill(*ASKS), "--detach").out.strip()
     waited = perdure("cancel", other, "--wait", code=6)

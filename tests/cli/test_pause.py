@@ -8,7 +8,7 @@ def test_a_run_is_paused_shown_and_let_go(perdure: CommandLine) -> None:
     paused = perdure("pause", run, "--reason", "maintenance", "--by", "Ada")
 
     assert paused.out == ""
-    assert f"run {run}: paused; it is recorded, and counts when the run is resumed" in paused.err
+    assert f"run {run}: paused; recorded; it takes effect when the run is resumed" in paused.err
     assert [row["status"] for row in perdure.here("ps", "--json").json] == ["paused"]
     resumed = perdure.here("resume", run)
     assert "somebody to unpause it" in resumed.err

@@ -71,7 +71,7 @@ def test_a_decision_at_an_overdue_gate_is_acknowledged_and_counts(perdure: Comma
     told = perdure.here("approve", run, "g", "--by", "Ada", "--json")
 
     assert told.json == {"id": run, "recorded": True, "live": False, "decided": False, "remarks": []}
-    assert "it is recorded, and counts when the run is resumed" in told.err
+    assert "recorded; it takes effect when the run is resumed" in told.err
     perdure.here("resume", run)
     assert phases(perdure, run) == {"g": "Succeeded", "later": "Paused"}
 

@@ -27,7 +27,7 @@ def test_failures_coverage_and_the_report_for_ci(perdure: CommandLine) -> None:
     done = perdure.here("test", ".", "--junit", "report.xml", code=3)
 
     assert "two.test.yaml:5: bad <&: failed" in done.out and "1 passed, 1 failed" in done.out
-    assert "    status is 'succeeded', expected 'failed'\n    calls.work: 1 calls, expected 2\n" in done.out
+    assert "    status is 'succeeded', expected 'failed'\n    calls.work is 1, expected 2\n" in done.out
     assert "not covered: step second" in done.out
     (suite,) = ElementTree.parse(perdure.folder / "report.xml").getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
@@ -51,3 +51,17 @@ def test_a_typo_is_told_with_its_line_and_nothing_runs(perdure: CommandLine) -> 
     assert "two.test.yaml:5:" in done.err and "'cals' is not known here; did you mean 'calls'?" in done.err
     assert "scenarios[1].expect.cals" in done.err and done.out == ""
     assert perdure.here("test", "no", "--json", code=2).json["error"]["code"] == "NO-SCENARIOS"
+
+
+def test_what_functions_print_does_not_mix_with_the_answer(perdure: CommandLine) -> None:
+    (perdure.folder / "two.yaml").write_text(STORY)
+    (perdure.folder / "tasks.py").write_text(
+        "import perdure\nprint('loading')\n\n\n"
+        "@perdure.engram('work')\ndef work(inputs):\n    print('at work')\n    return {}\n"
+    )
+    (perdure.folder / "two.test.yaml").write_text("load: tasks.py\ninput: {more: true}\nexpect: {status: succeeded}\n")
+
+    done = perdure("test", "two.yaml", "--json")
+    assert done.json["passed"] == 1 and "loading" in done.err and done.err.count("at work") == 2
+    told = perdure("test", "two.yaml")
+    assert "passed" in told.out and "at work" not in told.out

@@ -192,7 +192,7 @@ def test_what_a_run_recorded_answers_its_tasks(tmp_path: Path) -> None:
 
 
 def test_a_place_without_scenarios_and_a_wrong_file_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(NoScenarios, match="holds no scenarios"):
+    with pytest.raises(NoScenarios, match="contains no scenarios"):
         find_files(str(tmp_path))
     _write(tmp_path, order__json=FLOW)
     with pytest.raises(NoScenarios, match=r"expected a file order\.test\.yaml"):

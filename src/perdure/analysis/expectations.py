@@ -211,10 +211,10 @@ def _events(expected: Sequence[Any], seen: Sequence[Mapping[str, Any]]) -> Itera
 def _calls(name: str, required: Any, seen: list[Any]) -> Iterator[str]:
     if isinstance(required, int):
         if len(seen) != required:
-            yield f"calls.{name}: {len(seen)} calls, expected {required}"
+            yield f"calls.{name} is {len(seen)}, expected {required}"
         return
     if len(required) != len(seen):
-        yield f"calls.{name}: {len(seen)} calls, expected {len(required)}: {shown(seen)}"
+        yield f"calls.{name} is {len(seen)}, expected {len(required)}: {shown(seen)}"
         return
     for index, (arguments, actual) in enumerate(zip(required, seen, strict=True)):
         yield from _compare(f"calls.{name}[{index}]", arguments, actual, is_part=True)

@@ -218,7 +218,10 @@ def _read_pairs(text: str) -> list[tuple[str, str]]:
 
 def _read_json(text: str) -> Any:
     if not text.startswith("@"):
-        return jsontext.read_strict(text)
+        try:
+            return jsontext.read_strict(text)
+        except ValueError as error:
+            raise ValueError(f"{text[:60]!r} is not JSON: {error}") from None
     try:
         text_of_file = sys.stdin.buffer.read() if text == "@-" else Path(text[1:]).read_bytes()
     except OSError as error:
@@ -226,7 +229,7 @@ def _read_json(text: str) -> Any:
     try:
         return jsontext.read_strict(text_of_file)
     except ValueError as error:
-        raise ValueError(f"{text[1:]}: {error}") from None
+        raise ValueError(f"{text[1:]} is not JSON: {error}") from None
 
 
 def _read_namespace(text: str) -> str:

@@ -188,5 +188,5 @@ def _line(run: RunId, result: SendResult, done: str, is_live: bool) -> str:
 
 def _not_decided(is_live: bool) -> str:
     if is_live:
-        return "it is recorded, its owner has not read it yet"
-    return "it is recorded, and counts when the run is resumed"
+        return "recorded; its owner has not read it yet"
+    return "recorded; it takes effect when the run is resumed"

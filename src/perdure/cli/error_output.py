@@ -13,8 +13,9 @@ DEBUG = "PERDURE_DEBUG"
 UNEXPECTED_HINT = f"This is a fault in Perdure or in a loaded module. Set {DEBUG}=1 to see where it happened."
 
 
-def complain(error: Exception, talk: Console, *, as_json: bool) -> Exit:
+def complain(error: Exception, talk: Console, verb: str, *, as_json: bool) -> Exit:
     code, message, hint = _describe(error)
+    hint = hint.replace("perdure VERB", f"perdure {verb}")
     talk.clear()
     if os.environ.get(DEBUG):
         talk.always("".join(traceback.format_exception(error)).rstrip())

@@ -64,6 +64,7 @@ def _perform(words: Sequence[str]) -> int:
     refuse_colours("--no-color" in words)
     talk = Console(sys.stderr)
     as_json = _Parser.as_json = "--json" in words  # so also when the words are not understood
+    verb = "VERB"
     try:
         _check_text(words)
         words = _translate_aliases(_behind_verb(words))
@@ -71,7 +72,7 @@ def _perform(words: Sequence[str]) -> int:
         if args.verb is None:
             _parser(()).print_help(sys.stderr)
             return Exit.USAGE
-        talk, as_json = _console(args), args.json
+        talk, as_json, verb = _console(args), args.json, args.verb
         from perdure.cli.server_choice import chosen_server
 
         args.choice = chosen_server(args)
@@ -83,7 +84,7 @@ def _perform(words: Sequence[str]) -> int:
     except Exception as error:
         from perdure.cli.error_output import complain
 
-        return complain(error, talk, as_json=as_json)
+        return complain(error, talk, verb, as_json=as_json)
 
 
 def _console(args: argparse.Namespace) -> Console:

@@ -173,7 +173,7 @@ def refuse_server(args: argparse.Namespace) -> None:
     choice = args.choice
     if choice is None:
         return
-    hint = "Name the store with --db, on a machine that reaches it."
+    hint = "Name the store with --db, on a machine that reaches it; `perdure context use --none` leaves a context."
     if args.verb == "resume":
         hint = "A server resumes runs by itself; `perdure wait RUN` waits for one."
     raise BadUsage(

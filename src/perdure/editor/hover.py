@@ -59,6 +59,8 @@ def _about_word(names: DocumentNames, node: Node) -> Hover | None:
     provider = names.lookup.language.providers.get(node.text)
     if not meaning and provider is not None and names.lookup.facts_at(node).get("names_provider"):
         meaning = provider.description or "A provider."
+        if arguments := ", ".join(f"`{name}`" for name in provider.parameters.get("properties", {})):
+            meaning += f"\n\nArguments: {arguments}"
     if not meaning:
         return None
     return Hover(f"**{node.text}**\n\n{meaning}", node.start, node.end)

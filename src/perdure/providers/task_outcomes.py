@@ -67,7 +67,10 @@ def _details(details: Any) -> bytes | None:
 
 def _sentence(error: BaseException) -> str:
     try:
-        return str(error).encode("utf-8", "replace").decode() or type(error).__name__
+        sentence = str(error).encode("utf-8", "replace").decode() or type(error).__name__
+        if type(error) is KeyError and sentence == repr(error.args[0]) and " " not in sentence:
+            return f"no such key: {sentence}"  # a bare key says nothing to people who read a list of runs
+        return sentence
     except BaseException:  # __str__ is user code as well
         return type(error).__name__
 

@@ -111,7 +111,7 @@ def _files(names: Sequence[str]) -> list[str]:
     for name in names:
         files = files_of(name)
         if not files:
-            raise BadUsage(f"{name}: the folder holds no document ({', '.join(APPLIED_SUFFIXES)})")
+            raise BadUsage(f"{name}: the folder contains no documents ({', '.join(APPLIED_SUFFIXES)})")
         paths += files
     return paths
 

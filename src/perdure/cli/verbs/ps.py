@@ -91,7 +91,7 @@ def perform(args: argparse.Namespace, talk: Console) -> int:
         if not args.json:
             raise
         give_json([])  # a list, always: whoever polls for a run that is about to start reads one
-        return complain(missing, talk, as_json=False)
+        return complain(missing, talk, args.verb, as_json=False)
 
 
 async def _list(args: argparse.Namespace, talk: Console) -> int:

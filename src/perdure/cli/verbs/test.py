@@ -1,7 +1,9 @@
 """`test`: play the scenarios beside documents, again with crashes if asked, and show what they cover."""
 
 import argparse
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -80,11 +82,15 @@ async def _play_here(args: argparse.Namespace, talk: Console) -> dict[str, Any]:
     paths = list(dict.fromkeys(path for place in args.places for path in suite.find_files(place)))
     files = suite.read_files(paths, is_confined=args.confined)
 
+    answer = sys.stdout
+
     def say(verdict: ScenarioVerdict) -> None:
         if not args.json:
-            give_text("\n".join(_lines(verdict.facts())))
+            with redirect_stdout(answer):
+                give_text("\n".join(_lines(verdict.facts())))
 
-    verdicts, coverages = await suite.play_files(files, crashes=args.crash == "all", only=args.only, say=say)
+    with redirect_stdout(sys.stderr):  # functions that no mock replaces may print
+        verdicts, coverages = await suite.play_files(files, crashes=args.crash == "all", only=args.only, say=say)
     failed = sum(not verdict.has_passed for verdict in verdicts)
     return {
         "passed": len(verdicts) - failed,
@@ -122,8 +128,6 @@ async def _play_there(args: argparse.Namespace, talk: Console) -> dict[str, Any]
 
 
 def _lines(verdict: dict[str, Any]) -> list[str]:
-    import sys
-
     paint = Paint(sys.stdout)
     word = paint("passed", "green") if verdict["passed"] else paint("failed", "red")
     crashes = f", {verdict['crashes']} crashes" if verdict["crashes"] else ""

@@ -33,7 +33,7 @@ from perdure.engine.resources.catalog_changes import (
     with_mark,
     with_status,
 )
-from perdure.engine.resources.document_validation import DocumentValidator, calls_others, in_no_language
+from perdure.engine.resources.document_validation import LANGUAGE_HINT, DocumentValidator, calls_others, in_no_language
 from perdure.engine.resources.lookup_answers import entries, read_document
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.documents.lookups import Callee, CalleeLookup, ResourceKey
@@ -303,7 +303,7 @@ class Catalog:
             text = applied.text.encode()
             language = self._validator.language_of(text)
             if language is None:
-                problem = Problem("DOC-LANGUAGE", in_no_language(self._languages), "", 1, 1)
+                problem = Problem("DOC-LANGUAGE", in_no_language(self._languages), "", 1, 1, LANGUAGE_HINT)
                 findings.append(Finding(applied.file, problem))
                 continue
             for declared in language.declares(text, applied.file):

@@ -34,6 +34,12 @@ def calls_others(language: Dialect, text: bytes) -> bool:
     return any(marker in text for marker in language.call_markers)
 
 
+LANGUAGE_HINT = (
+    'A Flow has "$schema": "https://mwl.dev/v0.1/flow/schema.json"; a Playbook has `kind: Playbook` and a Story '
+    "`kind: Story`, each with its `apiVersion`."
+)
+
+
 def in_no_language(languages: Mapping[str, Dialect]) -> str:
     """What is said of a text that nobody recognizes; languages of tests are not users' business."""
     names = sorted(name for name, language in languages.items() if not language.is_for_tests)

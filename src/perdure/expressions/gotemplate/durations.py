@@ -27,7 +27,7 @@ def parse_duration(text: str) -> int:
     while at < len(body) or at == 0:
         part = _PART.match(body, at)
         if part is None or not (part[1] or part[2]) or len(part.group()) > 60:
-            raise BadInstant(f"{text[:60]!r} is not a duration (expected e.g. 1h30m or -1.5s)")
+            raise BadInstant(f"{text[:60]!r} is not a duration (expected e.g. 1h30m or 500ms)")
         unit = _UNITS[part[3]]
         fraction = part[2] or ""
         total += int(part[1] or 0) * unit + (int(fraction) * unit // 10 ** len(fraction) if fraction else 0)

@@ -64,7 +64,9 @@ def find_files(place: str) -> list[Path]:
     if path.is_dir():
         files = sorted(item for suffix in SUFFIXES for item in path.rglob(f"*{suffix}") if item.is_file())
         if not files:
-            raise NoScenarios(f"{place}: the folder holds no scenarios ({', '.join('*' + item for item in SUFFIXES)})")
+            raise NoScenarios(
+                f"{place}: the folder contains no scenarios ({', '.join('*' + item for item in SUFFIXES)})"
+            )
         return files
     if not path.exists():
         raise NoScenarios(f"{place}: there is no such file or folder")

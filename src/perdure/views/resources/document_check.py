@@ -9,7 +9,7 @@ import msgspec
 from perdure.engine.client import Client
 from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
 from perdure.engine.resources.catalog_changes import Finding
-from perdure.engine.resources.document_validation import DocumentValidator, in_no_language, nothing_known
+from perdure.engine.resources.document_validation import LANGUAGE_HINT, DocumentValidator, in_no_language, nothing_known
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.documents.lookups import Lookup, LookupAnswers
 from perdure.kernel.documents.problems import Problem, Severity
@@ -140,7 +140,7 @@ def _in_no_language(text: bytes, validator: DocumentValidator) -> list[Problem]:
     except UnreadableText as unreadable:
         return list(unreadable.problems)
     message = in_no_language(validator.languages) if documents else "the document is empty"
-    return [Problem(UNKNOWN_LANGUAGE, message, line=1, column=1)]
+    return [Problem(UNKNOWN_LANGUAGE, message, line=1, column=1, hint=LANGUAGE_HINT)]
 
 
 def schema_of_language(languages: Mapping[str, Dialect], name: str) -> dict[str, Any]:

@@ -242,7 +242,7 @@ def impulse(**spec: Any) -> str:
         (
             {"deliveryPolicy": {"retry": {"maxDelay": "soon"}}},
             "spec.deliveryPolicy.retry.maxDelay",
-            "invalid maxDelay: 'soon' is not a duration (expected e.g. 1h30m or -1.5s)",
+            "invalid maxDelay: 'soon' is not a duration (expected e.g. 1h30m or 500ms)",
             INVALID,
         ),
         (

@@ -8,7 +8,7 @@ from perdure.dialects.story.document import validate
 from tests.dialects.story.document.resource_texts import HEAD, errors, resource, shelf, steps, story, warnings
 
 INVALID = "ValidationFailed"
-NO_DURATION = "is not a duration (expected e.g. 1h30m or -1.5s)"
+NO_DURATION = "is not a duration (expected e.g. 1h30m or 500ms)"
 
 REFUSED: list[tuple[str, str, str]] = [
     # STY-031

@@ -250,7 +250,7 @@ REFUSED: list[tuple[str, str, str]] = [
     (
         story(f"steps: [{STEP}]\npolicy: {{timeouts: {{story: soon}}}}"),
         "spec.policy.timeouts.story",
-        "'soon' is not a duration (expected e.g. 1h30m or -1.5s)",
+        "'soon' is not a duration (expected e.g. 1h30m or 500ms)",
     ),
     (
         story(f"steps: [{STEP}]\npolicy: {{timeouts: {{step: 0s}}}}"),
@@ -260,7 +260,7 @@ REFUSED: list[tuple[str, str, str]] = [
     (
         story(f"steps: [{STEP}]\npolicy: {{timeouts: {{story: '30'}}}}"),
         "spec.policy.timeouts.story",
-        "'30' is not a duration (expected e.g. 1h30m or -1.5s)",
+        "'30' is not a duration (expected e.g. 1h30m or 500ms)",
     ),
     (
         story(f"steps: [{STEP}]\ninputsSchema: {{properties: 3}}"),

@@ -65,6 +65,15 @@ def path_in(document: Any, path: Path) -> Path:
     return tuple(steps)
 
 
+_ROOTS = "Expressions read `step`, `vars`, `frame` and `execution`; a call also `call`, middleware also `middleware`."
+_WHERE_ROOTS_ARE = {
+    "call": "It exists inside `call`. `output`, `assign` and `catch` of the Step read `step.result`.",
+    "match": "It exists in the cases of a Match Step.",
+    "middleware": "It exists inside an entry of `middleware`.",
+    "failure": "It exists in `catch`.",
+}
+
+
 def _expressions(field: Field | Predicate, budget: TurnBudget) -> Iterator[DocumentFinding]:
     if isinstance(field, Field):
         expressions = field.template.expressions
@@ -73,7 +82,10 @@ def _expressions(field: Field | Predicate, budget: TurnBudget) -> Iterator[Docum
     for inside, expression in expressions.items():
         site = field.site + inside
         for finding in expression.findings:
-            yield warning("MWL-048", f"{finding.message}, at {finding.position} of the expression", site)
+            problem, mark, near = finding.message.partition("; did you mean")
+            text = f"{problem}, at {finding.position} of the expression{mark}{near}"
+            root = re.match(r"`(\w+)` is not in scope", problem)
+            yield warning("MWL-048", text, site, "" if root is None or mark else _WHERE_ROOTS_ARE.get(root[1], _ROOTS))
         if not expression.findings and (message := _always_fails(expression, isinstance(field, Predicate), budget)):
             yield warning("MWL-048", f"this expression always fails: {message}", site)
 

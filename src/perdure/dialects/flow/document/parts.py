@@ -155,10 +155,20 @@ def call_provider(cursor: Cursor) -> None:
     catalog = cursor.report.catalog
     call = catalog.call(cursor.value)
     if call is None:
-        message = f"there is no provider {cursor.value!r}{cursor.guess(cursor.value, catalog.call_uris())}"
+        message = f"there is no provider {cursor.value!r}{_near_provider(cursor, catalog.call_uris())}"
         cursor.problem("MWL-031", message, hint="Load your own providers with --load.")
     elif call.name and (refusal := catalog.refusal(call.name)) is not None:
         cursor.problem("POLICY", refusal, hint="An operator can allow it; see docs/security.md.")
+
+
+def _near_provider(cursor: Cursor, uris: list[str]) -> str:
+    """Compares names: what all addresses begin with would make any two of them look alike."""
+    names = {uri.split("/")[-2]: uri for uri in uris}
+    name = cursor.value.split("/")[-2]
+    if name in names:
+        return f"; did you mean {names[name]!r}?"
+    guess = cursor.guess(name, list(names))
+    return next((f"; did you mean {uri!r}?" for near, uri in names.items() if f"{near!r}?" in guess), "")
 
 
 def _is_uri(cursor: Cursor, expected: str) -> bool:

@@ -71,10 +71,19 @@ def find_places(text: bytes, program: Program, places: Sequence[Path]) -> Iterat
         yield spell_path(path), None if position is None else position[0]
 
 
+def _has_trailing_comma(text: bytes, line: int, column: int) -> bool:
+    """Whether a comma is the last thing before a place where an object or a list ends."""
+    lines = text.decode("utf-8", "replace").split("\n")
+    before = "\n".join([*lines[: line - 1], lines[line - 1][: column - 1]])
+    return before.rstrip().endswith(",") and lines[line - 1][column - 1 : column] in ("}", "]")
+
+
 def _syntax(text: bytes, message: str) -> Problem:
     position = re.fullmatch(r"line (\d+), column (\d+): (.*)", message, re.DOTALL)
     if position:
-        return Problem("MWL-020", f"not JSON: {position[3]}", line=int(position[1]), column=int(position[2]))
+        line, column = int(position[1]), int(position[2])
+        hint = "JSON allows no comma before } or ]." if _has_trailing_comma(text, line, column) else ""
+        return Problem("MWL-020", f"not JSON: {position[3]}", line=line, column=column, hint=hint)
     readable = text.decode("utf-8", "replace")
     if "repeated" in message and (repeated := repeated_member(readable)) is not None:
         name, line, column = repeated

@@ -114,12 +114,15 @@ def check_document(cursor: Cursor, known_names: tasks.KnownNames) -> None:
         _executor(cursor.at("executor"), names)
 
 
+_NEEDED_METADATA = "For example: metadata: {name: nightly, path: team/nightly}; other documents call it by its path."
+
+
 def _metadata(cursor: Cursor) -> None:
     if not cursor.has("a map", "PBK-003"):
         return
     for name in ("name", "path"):
         if name not in cursor.value:
-            cursor.problem("PBK-003", f"metadata lacks {name!r}")
+            cursor.problem("PBK-003", f"metadata lacks {name!r}", hint=_NEEDED_METADATA)
         else:
             cursor.at(name).is_text("PBK-003")
     cursor.check_members(

@@ -39,6 +39,12 @@ def _advice(text: str) -> str:
     return 'Write a template such as {{ eq inputs.kind "x" }}, or true or false.'
 
 
+def _readable(message: str, scope: Environment) -> str:
+    if "context " not in message or scope.roots is None:
+        return ""
+    return f" Allowed are: {', '.join(sorted(scope.roots))}."
+
+
 def check(cursor: Cursor, scope: Environment) -> References:
     """Check every template in a value; returns what the valid ones read."""
     if cursor.value is None:
@@ -49,7 +55,7 @@ def check(cursor: Cursor, scope: Environment) -> References:
         for problem in bad.problems:
             finding = problem.finding
             message = problem.message if finding is None else finding.message
-            hint = "" if finding is None else f"At {finding.position} of the template."
+            hint = "" if finding is None else f"At {finding.position} of the template.{_readable(message, scope)}"
             cursor.problem(INVALID, message, *problem.path, hint=hint)
         return references_in(cursor.value)
 

@@ -106,6 +106,9 @@ def takes_frame(run: Callable[..., Value], *kinds: ArgumentKind, rest: ArgumentK
     return Function(run, kinds, rest, wants_frame=True)
 
 
+_LONGEST_GUESSED = 100  # characters; no function has a longer name
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Library:
     """The functions of one kind of template, and those it may not use, with the reason."""
@@ -120,7 +123,10 @@ class Library:
         return self.denied.get(name) or f"function {name!r} is not defined{self._guess(name)}"
 
     def _guess(self, name: str) -> str:
-        close: Sequence[str] = [
-            candidate for candidate in self.functions if candidate.lower() == name.lower().replace("_", "")
-        ]
+        plain = name.lower().replace("_", "")
+        close: Sequence[str] = [candidate for candidate in self.functions if candidate.lower() == plain]
+        if not close and len(name) <= _LONGEST_GUESSED:
+            from difflib import get_close_matches
+
+            close = get_close_matches(name, sorted(self.functions), n=1, cutoff=0.8)
         return f"; did you mean {close[0]!r}?" if close else ""
