@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import os
 import re
+import shutil
+import subprocess
 import sys
 import threading
 import tomllib
@@ -287,6 +290,50 @@ def test_the_settings_of_the_guide_start_this_server(perdure: CommandLine) -> No
     assert 'command: "perdure", args: ["lsp"]' in blocks["js"]
     assert json.loads(blocks["json"])["main"] == "extension.js"
     assert "perdure.graph" in perdure("lsp", "--help").out
+
+
+NEOVIM = """\
+local function lines() return table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, false), "\\n") end
+local function problems() return #vim.diagnostic.get(0) end
+local function answer(method, line, column)
+  vim.api.nvim_win_set_cursor(0, { line, column })
+  local replies = vim.lsp.buf_request_sync(0, method, vim.lsp.util.make_position_params(0, "utf-16"), 20000)
+  for _, reply in pairs(replies or {}) do return reply.result end
+end
+local seen = { vim.wait(20000, function() return problems() == 1 end), vim.diagnostic.get(0)[1].message }
+vim.api.nvim_buf_set_lines(0, 6, 7, false, { "    - {name: b, ref: {name: echo}, needs: [first]}" })
+table.insert(seen, (vim.wait(20000, function() return problems() == 0 end)))
+table.insert(seen, answer("textDocument/hover", 6, 22).contents.value)
+table.insert(seen, answer("textDocument/definition", 7, 44)[1].range.start.line)
+local labels = {}
+for _, item in ipairs(answer("textDocument/completion", 7, 43).items) do table.insert(labels, item.label) end
+table.insert(seen, labels)
+vim.api.nvim_win_set_cursor(0, { 6, 13 })
+vim.lsp.buf.rename("begin")
+table.insert(seen, (vim.wait(20000, function() return lines():find("needs: %[begin%]") ~= nil end)))
+io.stdout:write(vim.fn.json_encode(seen))
+vim.cmd("qa!")
+"""
+
+
+@pytest.mark.skipif(shutil.which("nvim") is None, reason="needs Neovim")
+def test_neovim_with_the_settings_of_the_guide(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "guide" / "editors.md").read_text(encoding="utf-8")
+    settings = next(text for text in re.findall(r"^```lua\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
+    head = "apiVersion: bubustack.io/v1alpha1\nkind: Story\nmetadata: {name: s}\nspec:\n  steps:\n"
+    steps = "    - {name: first, ref: {name: echo}}\n    - {name: b, ref: {name: echo}, needs: [frst]}\n"
+    for name, text in {"init.lua": settings, "s.yaml": head + steps, "play.lua": NEOVIM, "tasks.py": ""}.items():
+        (tmp_path / name).write_text(text)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    words = ["nvim", "--headless", "-u", "init.lua", "s.yaml", "-c", "luafile play.lua", "-c", "cquit"]
+    done = subprocess.run(
+        words, cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=100, check=True
+    )
+
+    seen = json.loads(done.stdout)
+    assert seen[:3] == [True, "step 'b' lists unknown dependency 'frst' in needs; did you mean 'first'?", True]
+    assert "Engram that does the work of the step" in seen[3]
+    assert seen[4:] == [5, ["first", "b"], True]
 
 
 def test_of_a_folder_only_files_are_read_and_no_more_than_a_document_has(

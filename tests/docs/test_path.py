@@ -16,6 +16,7 @@ from tests.cli.commandline import CommandLine
 DOCS = Path(__file__).parents[2] / "docs"
 FOLLOWED = (
     *("choosing.md", "from-temporal-airflow.md"),
+    *("playbook/first-playbook.md", "story/first-story.md"),
     *("playbook/data.md", "playbook/failures.md", "playbook/loops.md", "playbook/branches.md"),
     *("story/data.md", "story/failures.md", "story/waiting.md"),
 )
