@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from perdure.cli.errors import BadUsage
 from perdure.kernel.ids import namespace_problem
 from perdure.kernel.json_values import jsontext
-from perdure.kernel.json_values.values import SECOND, Instant
+from perdure.kernel.json_values.values import SECOND, Instant, set_members
 from perdure.views.times import read_instant, read_span
 
 SHORTEST_LEASE = SECOND
@@ -299,7 +299,7 @@ def with_members(value: Any, members: Iterable[tuple[str, str]], *, as_text: boo
     """`--set a.b=3` over an input: each text is JSON if it can be read as such, otherwise a string."""
     read = ((path, text if as_text else _json_or_text(text)) for path, text in members)
     try:
-        return jsontext.set_members(value, read)
+        return set_members(value, read)
     except ValueError as problem:
         raise BadUsage(f"--set {problem}") from None
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from perdure.kernel.turn_budget import current, pay, rest
+from perdure.kernel.turn_budget import current, pay, rest, rests
 
 _encoder = msgspec.json.Encoder()
 _sorted_encoder = msgspec.json.Encoder(order="sorted")
@@ -24,6 +24,7 @@ PIECE = 128 * 1024
 
 _LONGEST_ESCAPE = 12  # bytes, of two halves of a character
 _TRIES = 8  # to find the end of a piece
+_SEPARATED_AT_ONCE = 20_000  # elements or members
 NODES = 4_000
 """Values in one piece when writing."""
 
@@ -45,19 +46,39 @@ def decode(text: bytes | str) -> Any:
 
 
 def _decode_large(text: bytes | str) -> Any:
-    """Elements and members are only separated at first, which is fast, and then decoded in groups."""
+    """Elements and members are only separated at first, which is fast unless they are many, and decoded in groups."""
     pay(len(text) // _PRICE_OF_READING)
+    text = text.encode() if isinstance(text, str) else text
     kind = text[:1]
-    if kind in (b"[", "["):
-        return _decode_list(text.encode() if isinstance(text, str) else text)
-    if kind in (b"{", "{"):
+    if kind == b"[":
+        return _decode_list(text)
+    if kind == b"{":
+        if _has_many(text, b":"):
+            return _decode_in_windows(text)
         members: dict[str, Any] = {}
         for count, (name, element) in enumerate(_members(text).items()):
             members[name] = decode(bytes(element)) if len(element) > PIECE else _decode(element)
             if count % 1_000 == 0:
                 rest()
         return members
-    return _decode_text(text.encode() if isinstance(text, str) else text)
+    return _decode_text(text)
+
+
+def _has_many(text: bytes, sign: bytes, start: int = 0) -> bool:
+    """Whether there may be so many elements or members that one call which separates them would be long."""
+    count = 0
+    for at in range(start, len(text), 8 * PIECE):
+        count += text.count(sign, at, at + 8 * PIECE)
+        if count > _SEPARATED_AT_ONCE:
+            return True
+    return False
+
+
+def _decode_in_windows(text: bytes) -> Any:
+    try:
+        return _read_large(text.decode(), _plain)
+    except RecursionError:  # msgspec supports deeper nesting
+        return _decode(text)
 
 
 def _decode_text(text: bytes) -> Any:
@@ -82,7 +103,7 @@ def _decode_list(text: bytes) -> list[Any]:
     """A piece ends at a separator before which everything can be decoded: that is one between elements.
 
     Elsewhere, within a text or a deeper list, quotes or brackets are left open. If no such place is found, the elements
-    of the remaining text are separated at once.
+    of the remaining text are separated at once, if they are few.
     """
     items: list[Any] = []
     separator = {b"{": b"},{", b"[": b"],["}.get(text[1:2], b",")
@@ -105,6 +126,9 @@ def _decode_list(text: bytes) -> list[Any]:
             break
         if cut < 0:
             break
+    if _has_many(text, b",", at):
+        items += _decode_in_windows(b"[" + text[at:])
+        return items
     for piece, is_alone in _grouped(_elements(b"[" + text[at:])):
         if is_alone:
             items.append(decode(piece))
@@ -255,22 +279,30 @@ def _refuse_non_finite(value: Any) -> None:
 
 def canonical(value: Any) -> bytes:
     """The canonical text of a value, for hashes: members sorted, no spaces."""
-    return _sorted_encoder.encode(value)
+    if not rests() or not is_large(value):
+        return _sorted_encoder.encode(value)
+    from perdure.kernel.json_values.large_json import in_order
+
+    try:
+        return _encode_in_pieces(in_order(value))
+    except RecursionError:  # the encoder supports deeper nesting
+        return _sorted_encoder.encode(value)
 
 
-def _read_large(text: str) -> Any:
+def _read_large(text: str, decoder: json.JSONDecoder) -> Any:
     from perdure.kernel.json_values.large_json import read_large  # most processes never read one
 
-    return read_large(text, _strict, PIECE)
+    return read_large(text, decoder, PIECE)
 
 
 def read_strict(text: bytes | str) -> Any:
     """Decode text from outside: UTF-8, no repeated member, no NaN or infinity, no lone surrogate, bounded nesting."""
     try:
+        was_text = isinstance(text, str)
         if isinstance(text, bytes):
             text = text.decode("utf-8")
-        value = _strict.decode(text) if len(text) <= PIECE else _read_large(text)
-        if "\\ud" in text or "\\uD" in text or not _is_utf8(text):
+        value = _strict.decode(text) if len(text) <= PIECE else _read_large(text, _strict)
+        if _has_half_escapes(text) or (was_text and not _is_utf8(text)):
             _refuse_half_characters(value)
         return value
     except json.JSONDecodeError as error:
@@ -281,6 +313,14 @@ def read_strict(text: bytes | str) -> Any:
         raise NotJson("nested too deeply") from None
     except ValueError as error:
         raise NotJson(str(error)) from None
+
+
+def _has_half_escapes(text: str) -> bool:
+    if len(text) <= PIECE:
+        return "\\ud" in text or "\\uD" in text
+    from perdure.kernel.json_values.large_json import has_any
+
+    return has_any(text, "\\ud", "\\uD")
 
 
 def _is_utf8(text: str) -> bool:
@@ -294,7 +334,7 @@ def _is_utf8(text: str) -> bool:
 def _refuse_half_characters(value: Any) -> None:
     """A surrogate without its other half has no UTF-8 form: it could neither be stored nor be returned."""
     try:
-        _encoder.encode(value)
+        _in_pieces(value)
     except UnicodeEncodeError:
         raise NotJson("a text holds an unpaired surrogate (half a character), as in \\ud800") from None
 
@@ -319,26 +359,8 @@ def _finite(token: str) -> float:
     return number
 
 
+_plain = json.JSONDecoder()
 _strict = json.JSONDecoder(object_pairs_hook=_unique_members, parse_constant=_no_constant, parse_float=_finite)
-
-MOST_PARENTS = 128  # of a member that is named by its path
-
-
-def set_members(value: Any, members: Iterable[tuple[str, Any]]) -> Any:
-    """Members by their path (`a.b`) over a value, which is changed; None is an empty object. Raises `ValueError`."""
-    for path, member in members:
-        value = {} if value is None else value
-        *parents, last = path.split(".")
-        if len(parents) > MOST_PARENTS:
-            raise ValueError(f"a name has more than {MOST_PARENTS} parts")
-        place = value
-        for name in parents:
-            place = place.setdefault(name, {}) if isinstance(place, dict) else None
-        if not isinstance(place, dict):
-            raise ValueError(f"{path}: the value above it is not an object")
-        place[last] = member
-    return value
-
 
 MOST_VALUES = 2_000_000
 """Values that a text from outside may hold; about 200 MB where they are lists and objects."""

@@ -1,10 +1,11 @@
-"""Large JSON text from outside, read by short calls into C: one long call would hold up every other thread.
+"""Large JSON text, read and sorted by short calls into C: one long call would hold up every other thread.
 
 The standard decoder reads what fits into a window of the text: the rest of a list or object, else as many of its
 elements as fit, else one by one. An element that is longer than the window is read in the same way.
 """
 
 from collections.abc import Callable
+from heapq import merge
 from json import JSONDecodeError, JSONDecoder
 from typing import Any
 
@@ -15,6 +16,10 @@ _TRIES = 4  # to find where the elements of a group end
 _LONGEST_TOKEN = 32  # characters: nearer to the end of a window `1` may be the beginning of `1.5e-7`
 _BLANKS = frozenset(" \t\n\r")
 _NOT_BLANK = lazy_regex(r"[^ \t\n\r]")
+_BLANKS_AT_ONCE = 100_000  # characters
+_SCANNED_AT_ONCE = 1_000_000
+_SORTED_AT_ONCE = 20_000  # names
+_LONGEST_ESCAPE = 12  # characters, of two halves of a character
 
 
 def read_large(text: str, decoder: JSONDecoder, window: int) -> Any:
@@ -36,10 +41,43 @@ class _Reader:
         """A value that may be longer than the window, and where it ends."""
         if self._text[at : at + 1] in ("[", "{"):
             return self._read_container(at)
+        if self._text[at : at + 1] == '"':
+            return self._read_text(at)
         try:
             return self._scan_once(self._text, at)
         except StopIteration:
             raise JSONDecodeError("Expecting value", self._text, at) from None
+
+    def _read_text(self, at: int) -> tuple[str, int]:
+        """A text that may be longer than the window, in pieces that end between two characters."""
+        parts: list[str] = []
+        begin = at + 1
+        while True:
+            rest()
+            window = '"' + self._text[begin : begin + self._window]
+            try:
+                part, end = self._scan_once(window, 0)
+            except JSONDecodeError as error:
+                if begin + self._window >= len(self._text) or (piece := self._first_piece(window)) is None:
+                    where = begin - 1 + error.pos if error.pos else at
+                    raise JSONDecodeError(error.msg, self._text, where) from None
+                parts.append(piece[0])
+                begin += piece[1]
+                continue
+            return "".join([*parts, part]), begin - 1 + end
+
+    def _first_piece(self, window: str) -> tuple[str, int] | None:
+        """What can be read of a text that goes on behind the window, and its length; None if it cannot be read."""
+        piece = None
+        for length in range(len(window), len(window) - _LONGEST_ESCAPE - 1, -1):
+            try:
+                part, _ = self._scan_once(window[:length] + '"', 0)
+            except JSONDecodeError:
+                continue
+            piece = part, length - 1
+            if not "\ud800" <= part[-1:] <= "\udbff":  # half a character, whose other half may follow
+                break
+        return piece
 
     def _read_container(self, at: int) -> tuple[Any, int]:
         text, begins = self._text, self._text[at]
@@ -94,7 +132,7 @@ class _Reader:
         while True:
             name = None
             if ends == "}":
-                name, at = self._read_name(at)
+                name, at = self._read_name(window, begin, at)
             scanned = self._scan(window, at - begin)
             value, end = self.read(at) if scanned is None else (scanned[0], begin + scanned[1])
             _add(held, [value] if name is None else {name: value})
@@ -108,12 +146,13 @@ class _Reader:
             if scanned is None or text[at : at + 1] == ends:
                 return at - begin, False
 
-    def _read_name(self, at: int) -> tuple[str, int]:
+    def _read_name(self, window: str, begin: int, at: int) -> tuple[str, int]:
         """The name of a member, and where its value begins."""
         text = self._text
         if text[at : at + 1] != '"':
             raise JSONDecodeError("Expecting property name enclosed in double quotes", text, at)
-        name, end = self._scan_once(text, at)
+        scanned = self._scan(window, at - begin)
+        name, end = self._read_text(at) if scanned is None else (scanned[0], begin + scanned[1])
         end = _next(text, end)
         if text[end : end + 1] != ":":
             raise JSONDecodeError("Expecting ':' delimiter", text, end)
@@ -134,5 +173,34 @@ def _next(text: str, at: int) -> int:
     """Where something other than blanks begins."""
     if text[at : at + 1] not in _BLANKS:
         return at
-    match = _NOT_BLANK.search(text, at)
-    return len(text) if match is None else match.start()
+    while at < len(text):
+        match = _NOT_BLANK.search(text, at, at + _BLANKS_AT_ONCE)
+        if match is not None:
+            return match.start()
+        at += _BLANKS_AT_ONCE
+        rest()
+    return len(text)
+
+
+def has_any(text: str, *parts: str) -> bool:
+    """Whether one of a few short texts is in a long one."""
+    for at in range(0, len(text), _SCANNED_AT_ONCE):
+        rest()
+        if any(text.find(part, at, at + _SCANNED_AT_ONCE + len(part) - 1) >= 0 for part in parts):
+            return True
+    return False
+
+
+def sorted_names(members: dict[str, Any]) -> list[str]:
+    """As `sorted` gives them; very many are sorted by short calls."""
+    if len(members) <= _SORTED_AT_ONCE:
+        return sorted(members)
+    names = list(members)
+    return list(merge(*(sorted(names[at : at + _SORTED_AT_ONCE]) for at in range(0, len(names), _SORTED_AT_ONCE))))
+
+
+def in_order(value: Any) -> Any:
+    """The same value, with all members of objects in order."""
+    if type(value) is dict:
+        return {name: in_order(value[name]) for name in sorted_names(value)}
+    return [in_order(item) for item in value] if type(value) is list else value

@@ -1,7 +1,8 @@
 """Values as the kernel carries them: JSON text, or a reference to text too large for the log."""
 
+from collections.abc import Iterable
 from hashlib import sha256
-from typing import NewType
+from typing import Any, NewType
 
 import msgspec
 
@@ -28,3 +29,22 @@ NULL: bytes = b"null"
 
 def digest(text: bytes) -> bytes:
     return sha256(text).digest()
+
+
+MOST_PARENTS = 128  # of a member that is named by its path
+
+
+def set_members(value: Any, members: Iterable[tuple[str, Any]]) -> Any:
+    """Members by their path (`a.b`) over a value, which is changed; None is an empty object. Raises `ValueError`."""
+    for path, member in members:
+        value = {} if value is None else value
+        *parents, last = path.split(".")
+        if len(parents) > MOST_PARENTS:
+            raise ValueError(f"a name has more than {MOST_PARENTS} parts")
+        place = value
+        for name in parents:
+            place = place.setdefault(name, {}) if isinstance(place, dict) else None
+        if not isinstance(place, dict):
+            raise ValueError(f"{path}: the value above it is not an object")
+        place[last] = member
+    return value

@@ -15,7 +15,7 @@ from perdure.engine.runs.effects import effects
 from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.ids import DEFAULT_NAMESPACE, reserved_label
 from perdure.kernel.json_values import jsontext
-from perdure.kernel.json_values.values import RunId
+from perdure.kernel.json_values.values import RunId, set_members
 from perdure.kernel.trace_context import read_traceparent
 from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, EventStream, Result, visible_run
@@ -145,7 +145,7 @@ def _check_labels(labels: dict[str, str]) -> None:
 def _with_members(value: Any, members: dict[str, Any]) -> Any:
     """`set: {"a.b": 3}` over the input."""
     try:
-        return jsontext.set_members(value, members.items())
+        return set_members(value, members.items())
     except ValueError as problem:
         raise BadRequest(f"`set`: {problem}") from None
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from perdure.expressions.gotemplate.floats import format_json_float
 from perdure.expressions.gotemplate.json_text import quote
+from perdure.kernel.json_values.large_json import sorted_names
 from perdure.kernel.lazy_regex import lazy_regex
 
 LONGEST_NAME = 253
@@ -96,7 +97,7 @@ def canonical(value: Any) -> str:
         case list() | tuple():
             return f"[{','.join(map(canonical, value))}]"
         case dict():
-            return "{" + ",".join(f"{quote(name)}:{canonical(value[name])}" for name in sorted(value)) + "}"
+            return "{" + ",".join(f"{quote(name)}:{canonical(value[name])}" for name in sorted_names(value)) + "}"
     raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
