@@ -29,7 +29,7 @@ from perdure.kernel.documents.lookups import (
 from perdure.kernel.documents.validation import Resource
 from perdure.kernel.ids import RunName
 from perdure.kernel.inputs import ACCEPTED, Input, InputAnswer, Refused
-from perdure.kernel.json_values.large_values import INLINE_BYTES, check_joined, check_read
+from perdure.kernel.json_values.large_values import INLINE_BYTES, check_joined, check_read, digest_to_keep
 from perdure.kernel.json_values.values import NULL, Instant, Payload, Ref, RunId, digest
 from perdure.kernel.outcomes import Outcome, Status, Succeeded
 from perdure.kernel.randomness import draw
@@ -217,8 +217,7 @@ class Turn(msgspec.Struct, eq=False, gc=False):
         """A value in the form for an event: text that is too large for the log is put beside it."""
         if isinstance(payload, Ref) or len(payload) <= most:
             return payload
-        check_joined((payload,))
-        name = digest(payload)
+        name = digest_to_keep(payload)
         self.texts[name], self.brings_more = payload, True
         self.kept_bytes += len(payload)
         self.values = _with(self.values, name, payload)

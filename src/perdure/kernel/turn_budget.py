@@ -6,7 +6,7 @@ an expression may cost in total is a separate limit, the same everywhere.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar, Token
 from typing import Self
 
@@ -99,6 +99,12 @@ def at_most(work: int) -> Iterator[None]:
     finally:
         if around is not None:
             around.left -= work - max(budget.left, 0)  # what was refused was not done
+
+
+class GarbageCollection:
+    """How Python's collector is kept from looking through large data while they are made; set by the engine."""
+
+    paused: AbstractContextManager[None] = nullcontext()
 
 
 def rest() -> None:

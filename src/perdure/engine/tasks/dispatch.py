@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from perdure.engine.clock import Alarm, Clock
 from perdure.engine.tasks.quarantine import Quarantine
 from perdure.engine.tasks.task_queues import NOTHING, HeldTasks, TaskQueue, TimeSlice, UnrecordedResults
-from perdure.kernel.json_values.large_values import INLINE_BYTES, LargeValues, takes_long
+from perdure.kernel.json_values.large_values import INLINE_BYTES, LargeValues
 from perdure.kernel.json_values.values import SECOND, Instant, RunId
 from perdure.kernel.outcomes import Cancelled, Code, Failed, Outcome, Succeeded
 from perdure.kernel.tasks.assignments import NOT_IMPORTED, Assignment, RunPort
@@ -36,8 +36,8 @@ class Recorder(Protocol):
 
     def port_for(self, assignment: Assignment) -> RunPort: ...
 
-    def extract_large_values(self, outcome: Outcome, then: Callable[[Outcome, LargeValues], None]) -> None:
-        """Put its value aside, elsewhere than on the event loop."""
+    def extract_in_thread(self, outcome: Outcome, then: Callable[[Outcome, LargeValues], None]) -> bool:
+        """Put its value aside, elsewhere than on the event loop; False if that is not worth it."""
 
     def task_done(
         self,
@@ -235,8 +235,8 @@ class Dispatcher:
                 self._recorder.offer_result(assignment, outcome)
                 if self._queues:
                     self.fill()
-        elif not is_small and takes_long(outcome):
-            self._recorder.extract_large_values(outcome, partial(self.done, assignment))
+        elif not is_small and self._recorder.extract_in_thread(outcome, partial(self.done, assignment)):
+            return
         elif assignment.apart:
             self._end_paced(assignment, outcome)
         else:

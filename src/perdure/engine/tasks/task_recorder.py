@@ -9,12 +9,13 @@ import msgspec
 
 from perdure.engine.commands import lost
 from perdure.engine.context import EngineContext
+from perdure.engine.decision_threads import ShortTurns
 from perdure.engine.slot import Mail, Slot
 from perdure.kernel import inputs as i
 from perdure.kernel.errors import Conflict
-from perdure.kernel.json_values.large_values import LargeValues, extract_from_outcome
+from perdure.kernel.json_values.large_values import HASHED_IN_THREAD, LargeValues, extract_from_outcome, takes_long
 from perdure.kernel.json_values.values import RunId
-from perdure.kernel.outcomes import Outcome
+from perdure.kernel.outcomes import Outcome, Succeeded
 from perdure.kernel.tasks.assignments import Assignment, EffectClaimResult, RunPort, StreamRows
 from perdure.kernel.tasks.crash_attribution import LossKind, StartPlace
 from perdure.stores.clocks import machine
@@ -135,6 +136,8 @@ class TaskRecorder:
         self.given_up: dict[RunId, set[tuple[int, int]]] = {}
         """Tasks, with their deliveries, that this process had to give up although it lives."""
         self._is_closed = False
+        self._hashed = 0  # bytes of results that came in this round of the event loop
+        self._hashed_together: list[tuple[Outcome, Callable[[Outcome, LargeValues], None]]] = []
         self.ask = scheduler.ask
         self.text = scheduler.text
 
@@ -155,11 +158,35 @@ class TaskRecorder:
         if self._logs is not None:
             await self._logs.write()
 
-    def extract_large_values(self, outcome: Outcome, then: Callable[[Outcome, LargeValues], None]) -> None:
-        async def work() -> None:
-            then(*await asyncio.to_thread(extract_from_outcome, outcome))
+    def extract_in_thread(self, outcome: Outcome, then: Callable[[Outcome, LargeValues], None]) -> bool:
+        """Take out large values in a thread, if that takes long: one is large, or many came together."""
+        if not isinstance(outcome, Succeeded) or not isinstance(outcome.value, bytes):
+            return False
+        if not self._hashed:
+            asyncio.get_running_loop().call_soon(self._begin_round)
+        self._hashed += len(outcome.value)
+        if takes_long(outcome):
+            self._tasks.spawn(self._extract([(outcome, then)]))
+        elif self._hashed > HASHED_IN_THREAD:
+            self._hashed_together.append((outcome, then))
+            if len(self._hashed_together) == 1:
+                self._tasks.spawn(self._extract(self._hashed_together))
+        else:
+            return False
+        return True
 
-        self._tasks.spawn(work())
+    def _begin_round(self) -> None:
+        self._hashed = 0
+
+    async def _extract(self, waiting: list[tuple[Outcome, Callable[[Outcome, LargeValues], None]]]) -> None:
+        await asyncio.sleep(0)  # until all that came together are there
+        if waiting is self._hashed_together:
+            self._hashed_together = []
+        extracted = await asyncio.to_thread(lambda: [extract_from_outcome(outcome) for outcome, _ in waiting])
+        turns = ShortTurns()
+        for (_, then), (outcome, values) in zip(waiting, extracted, strict=True):
+            then(outcome, values)
+            await turns.pause()
 
     def task_done(
         self,

@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.large_values import join_texts
 from perdure.kernel.json_values.values import Payload, Ref, digest
 
 Reader = Callable[[list[Payload]], list[bytes]]
@@ -163,8 +164,8 @@ def texts_in(items: list[Any]) -> int:
 def joined(texts: list[bytes]) -> bytes:
     """The JSON text of a list or text made of these parts, in order."""
     if texts and texts[0].lstrip()[:1] == b'"':
-        return b'"' + b"".join(text.strip()[1:-1] for text in texts) + b'"'
-    return b"[" + b",".join(inner for text in texts if (inner := text.strip()[1:-1].strip())) + b"]"
+        return join_texts((text.strip()[1:-1] for text in texts), b"", b'""')
+    return join_texts(inner for text in texts if (inner := text.strip()[1:-1].strip()))
 
 
 def _join_pieces(pieces: list[Payload]) -> list[Payload]:

@@ -1,12 +1,14 @@
 """Large values are kept once per run beside the log; events and inputs refer to them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from io import BytesIO
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from perdure.kernel.json_values.values import Payload, Ref, digest
 from perdure.kernel.outcomes import Failed, Outcome, Succeeded, shortened
+from perdure.kernel.turn_budget import pay, rest
 
 INLINE_BYTES = 64 * 1024
 """The size limit: a value of up to this size is part of its event, a larger one is kept once beside the log."""
@@ -29,6 +31,11 @@ HASHED_IN_THREAD = 1 << 20
 """Bytes of a value from which on its digest is not taken on the event loop: one takes about 3 ms."""
 
 
+BYTES_HASHED_PER_UNIT = 16  # of work of a turn
+BYTES_JOINED_PER_UNIT = 32
+_JOINED_AT_ONCE = 1 << 20  # bytes that one call copies
+
+
 class ValuesTooLarge(Exception):
     """A decision joins, makes or reads values that are too large together: the run is ended."""
 
@@ -38,13 +45,41 @@ class ValuesTooLarge(Exception):
 
 
 def check_joined(payloads: Sequence[Payload]) -> None:
-    check_size(sum([payload.size if isinstance(payload, Ref) else len(payload) for payload in payloads]))
+    """Before values are joined; a turn pays for it."""
+    size = sum([payload.size if isinstance(payload, Ref) else len(payload) for payload in payloads])
+    check_size(size)
+    if size > INLINE_BYTES:
+        pay(size // BYTES_JOINED_PER_UNIT)
+
+
+def join_texts(texts: Iterable[bytes], separator: bytes = b",", around: bytes = b"[]") -> bytes:
+    """Texts joined to one, by short calls if it is long: one long call would hold up every other thread."""
+    parts = list(texts)
+    if sum(map(len, parts)) <= _JOINED_AT_ONCE:
+        return b"%b%b%b" % (around[:1], separator.join(parts), around[1:])
+    whole = BytesIO()
+    whole.write(around[:1])
+    for count, part in enumerate(parts):
+        if count:
+            whole.write(separator)
+        for at in range(0, len(part), _JOINED_AT_ONCE):
+            whole.write(memoryview(part)[at : at + _JOINED_AT_ONCE])
+            rest()
+    whole.write(around[1:])
+    return whole.getvalue()  # which copies nothing
 
 
 def check_size(size: int) -> None:
     """Before a value of so many bytes is made."""
     if size > LARGEST_VALUE:
         raise ValuesTooLarge(size)
+
+
+def digest_to_keep(text: bytes) -> bytes:
+    """The name of a value that is put beside the log; a turn pays for computing it."""
+    check_size(len(text))
+    pay(len(text) // BYTES_HASHED_PER_UNIT)
+    return digest(text)
 
 
 def check_read(refs: Sequence[Ref], texts: Mapping[bytes, bytes]) -> None:

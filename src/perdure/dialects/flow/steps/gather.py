@@ -29,6 +29,7 @@ from perdure.dialects.flow.state.failures import (
 from perdure.dialects.flow.state.values import Carried, Result
 from perdure.dialects.flow.steps.protocol import Action
 from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.large_values import join_texts
 from perdure.kernel.turn import Turn
 
 if TYPE_CHECKING:
@@ -275,7 +276,7 @@ def _next_arm(move: Move, fan: FanOut) -> Call | None:
 def _values(turn: Turn, calls: list[Call]) -> bytes:
     """The values of the successes, joined without decoding them."""
     payloads = [call.result.cell.to_payload(turn) for call in calls if call.result is not None]
-    return b"[" + b",".join(turn.all_texts(payloads)) + b"]"
+    return join_texts(turn.all_texts(payloads))
 
 
 def _unmet(move: Move, fan: FanOut) -> dict[str, Any]:
