@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
 from perdure.engine.slot import Slot
-from perdure.kernel.turn_budget import STEPS_PER_MILLISECOND, TurnBudget, TurnTooExpensive
+from perdure.kernel.turn_budget import STEPS_PER_MILLISECOND, GarbageCollection, TurnBudget, TurnTooExpensive
 
 ON_THE_LOOP = 5 * STEPS_PER_MILLISECOND
 LONGEST = 30.0  # seconds of the processor that one decision may take
@@ -161,6 +161,7 @@ class _Uncollected:
 
 
 threads = DecisionThreads()
+GarbageCollection.paused = threads.uncollected  # for the threads of tasks, too
 
 
 def collect_seldom(*, is_brief: bool = False) -> None:

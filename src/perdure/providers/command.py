@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from perdure.kernel.json_values import jsontext
+from perdure.kernel.outcomes import MOST_DETAILS
 from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
+from perdure.providers.off_loop import aside
 from perdure.providers.process import OutputCapture, Process, inherited_environment, open_read_pipe, open_write_pipe
 from perdure.providers.text import excerpt, is_quick, readable
 
@@ -66,9 +69,7 @@ class Command:
             # A process that left the group may hold the pipes open for ever; its output is not awaited.
             await asyncio.wait([out.ended, err.ended], timeout=_DRAIN)
             is_little = is_quick(out.size + err.size)
-            return (
-                CommandResult(code, out, err) if is_little else await asyncio.to_thread(CommandResult, code, out, err)
-            )
+            return CommandResult(code, out, err) if is_little else await aside(CommandResult, code, out, err)
 
     async def _start(self, stdin: int, stdout: int, stderr: int) -> Process:
         try:
@@ -84,6 +85,8 @@ class Command:
 
 
 LINES_LOGGED = 1_000
+_BYTES_LOGGED = 1 << 20  # in which they are looked for
+_END_IN_A_FAILURE = 100_000  # characters of output that is too much for one, a multiple of four for Base64
 
 
 class CommandResult:
@@ -93,15 +96,13 @@ class CommandResult:
         self.exit_code = exit_code
         self.out = out.captured
         self.err = err.captured
-        self._output = _members({"stdout": (self.out, out.is_truncated), "stderr": (err.captured, err.is_truncated)})
+        self._output = _members({"stdout": (self.out, out.is_truncated), "stderr": (self.err, err.is_truncated)})
+        self._lines = {"stdout": _last_lines(self.out), "stderr": _last_lines(self.err)}
 
     def log(self, context: TaskContext, *streams: str) -> "CommandResult":
         """Its output as lines of the task's log; of very much the last lines."""
         for name in streams:
-            lines = bytes(self.out if name == "stdout" else self.err).decode("utf-8", "replace").splitlines()
-            if len(lines) > LINES_LOGGED:
-                lines = [f"[{len(lines) - LINES_LOGGED} lines before these are not shown]", *lines[-LINES_LOGGED:]]
-            for line in lines:
+            for line in self._lines[name]:
                 context.log(line, stream=name)
         return self
 
@@ -115,6 +116,9 @@ class CommandResult:
     def failure(self, prefix: str) -> ProviderFailure:
         """For an exit code that does not count as success."""
         facts: dict[str, Any] = self.output()
+        for name in ("stdout", "stderr") if len(facts["stdout"]) + len(facts["stderr"]) > MOST_DETAILS // 2 else ():
+            if len(facts[name]) > _END_IN_A_FAILURE:
+                facts[name], facts[f"{name}_truncated"] = facts[name][-_END_IN_A_FAILURE:], True
         if self.exit_code >= 0:
             facts["exit_code"] = self.exit_code
             message = f"the command ended with exit code {self.exit_code}"
@@ -122,6 +126,26 @@ class CommandResult:
         name = signal.Signals(-self.exit_code).name
         facts["signal"] = name
         return ProviderFailure(f"{prefix}.Killed", f"the command was ended by {name}", details=facts)
+
+
+def _last_lines(data: bytes) -> list[str]:
+    """Of very much only the end is split: millions of lines take as long as everything else together."""
+    begin = max(0, len(data) - _BYTES_LOGGED)
+    if begin:  # not in the middle of a line, if it has an end
+        begin = data.find(b"\n", begin - 1) + 1 or begin
+    lines = data[begin:].decode("utf-8", "replace").splitlines()
+    omitted = len(lines) - LINES_LOGGED
+    if begin or omitted > 0:
+        count = max(omitted, 0) + data.count(b"\n", 0, begin)
+        lines = [f"[{count} lines before these are not shown]", *lines[-LINES_LOGGED:]]
+    return lines
+
+
+async def stdin_of(value: Any) -> bytes:
+    """A value as JSON for the standard input of a command; nothing for None."""
+    if value is None:
+        return b""
+    return await aside(jsontext.encode, value) if jsontext.is_large(value) else jsontext.encode_finite(value)
 
 
 def _members(streams: dict[str, tuple[bytes, bool]]) -> dict[str, Any]:

@@ -7,8 +7,7 @@ that watches it, and a delivery after a crash first removes what the lost worker
 import hashlib
 from typing import Any
 
-from perdure.kernel.json_values import jsontext
-from perdure.providers.command import Command, environment, refuse_secrets, task_environment
+from perdure.providers.command import Command, environment, refuse_secrets, stdin_of, task_environment
 from perdure.providers.context import TaskContext
 from perdure.providers.external_texts import Script
 from perdure.providers.failure import ProviderFailure
@@ -59,7 +58,7 @@ async def container(
             PREFIX,
             refuse_secrets(argv, context, PREFIX),
             environment(runtime.environment(), context),
-            stdin=jsontext.encode_finite(args) if args is not None else b"",
+            stdin=await stdin_of(args),
             timeout=runtime.timeout(timeout),
             stop=lambda: _stop(program, name, runtime.cleanup),
         ).run()

@@ -16,6 +16,7 @@ from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.http_bodies import PREFIX, ResponseMemory, too_much
 from perdure.providers.http_client import close_clients, exchange, shared_client
+from perdure.providers.off_loop import aside
 from perdure.providers.registry import Provider
 from perdure.providers.text import READ_AT_ONCE, excerpt, is_quick, readable
 
@@ -95,7 +96,7 @@ async def http(
     if context.traceparent:
         sent.setdefault("traceparent", context.traceparent)
     is_much = jsontext.is_large(json) or len(form or ()) > _FIELDS_AT_ONCE or len(body or "") > READ_AT_ONCE
-    content = await asyncio.to_thread(_content, json, form, body, sent) if is_much else _content(json, form, body, sent)
+    content = await aside(_content, json, form, body, sent) if is_much else _content(json, form, body, sent)
     return await _exchange(method, url, sent, params, content, times, follow_redirects, max_bytes, expect, verify)
 
 
@@ -152,7 +153,7 @@ async def _exchange(
 
 async def _aside(read: "Callable[[httpx.Response, bytes], _T]", response: "httpx.Response", data: bytes) -> _T:
     """In a thread, if it takes long."""
-    return read(response, data) if is_quick(len(data)) else await asyncio.to_thread(read, response, data)
+    return read(response, data) if is_quick(len(data)) else await aside(read, response, data)
 
 
 async def _send(
@@ -195,7 +196,7 @@ def _content(json: Any, form: dict[str, str] | None, body: str | None, sent: dic
     """What is sent; the header that says what it is goes with the others."""
     fields: list[dict[str, Any]] = []
     if json is not msgspec.UNSET:
-        fields.append({"content": jsontext.encode_finite(json)})
+        fields.append({"content": jsontext.encode(json)})
         sent.setdefault("content-type", "application/json")
     if form is not None:
         fields.append({"content": urlencode(form).encode()})

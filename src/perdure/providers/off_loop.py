@@ -8,12 +8,13 @@ import asyncio
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from perdure.kernel.turn_budget import TurnBudget
+from perdure.kernel.turn_budget import GarbageCollection, TurnBudget
 
 _T = TypeVar("_T")
 
@@ -41,9 +42,21 @@ def run_in_thread(work: Callable[[], _T], name: str) -> asyncio.Future[_T]:
 _REST = 0.00005  # seconds in which the event loop gets the interpreter, between two pieces of large work
 
 
-def resting() -> TurnBudget:
-    """For work in a thread: it pauses between its pieces (`with resting(): …`)."""
-    return TurnBudget(sys.maxsize, partial(time.sleep, _REST))
+@contextmanager
+def resting() -> Iterator[None]:
+    """For work in a thread: it pauses between its pieces (`with resting(): …`), and no garbage is collected."""
+    with GarbageCollection.paused, TurnBudget(sys.maxsize, partial(time.sleep, _REST)):
+        yield
+
+
+async def aside(work: Callable[..., _T], *arguments: Any) -> _T:
+    """What the work gives, done in a thread of the event loop, by short calls."""
+
+    def paced() -> _T:
+        with resting():
+            return work(*arguments)
+
+    return await asyncio.to_thread(paced)
 
 
 class FamilyThreads:

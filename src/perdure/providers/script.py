@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from perdure.kernel.json_values import jsontext
-from perdure.providers.command import Command, environment, refuse_secrets
+from perdure.providers.command import Command, environment, refuse_secrets, stdin_of
 from perdure.providers.context import TaskContext
 from perdure.providers.external_texts import Script
 from perdure.providers.failure import ProviderFailure
@@ -39,7 +38,7 @@ async def script(
             PREFIX,
             refuse_secrets(job.command(how, place, own_python(), args, context), context, PREFIX),
             environment(how.environment(), context),
-            stdin=jsontext.encode_finite(args) if args is not None else b"",
+            stdin=await stdin_of(args),
             cwd=place,
             timeout=how.timeout(timeout),
         ).run()

@@ -4,15 +4,16 @@ The command finds its task's input as JSON on its standard input, and what it ne
 (`PERDURE_IDEMPOTENCY_KEY` and others) in its environment. Cancelling it ends its whole process group.
 """
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
 from perdure.kernel.json_values import jsontext
-from perdure.providers.command import Command, CommandResult, by_shell, environment, refuse_secrets
+from perdure.kernel.json_values.jsontext import MOST_VALUES, has_too_many_values
+from perdure.providers.command import Command, CommandResult, by_shell, environment, refuse_secrets, stdin_of
 from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
+from perdure.providers.off_loop import aside
 from perdure.providers.registry import Provider
 from perdure.providers.text import READ_AT_ONCE
 
@@ -46,7 +47,7 @@ async def shell(
             PREFIX,
             arguments,
             environment(env, context),
-            stdin=stdin.encode() if stdin is not None else b"" if input is None else jsontext.encode_finite(input),
+            stdin=await stdin_of(input) if stdin is None else stdin.encode(),
             cwd=cwd,
             timeout=timeout,
             grace=grace,
@@ -56,7 +57,7 @@ async def shell(
     if result.exit_code not in (expect or [0]):
         raise result.failure(PREFIX)
     is_little = len(result.out) <= READ_AT_ONCE
-    return _result(result, parse) if is_little else await asyncio.to_thread(_result, result, parse)
+    return _result(result, parse) if is_little else await aside(_result, result, parse)
 
 
 @contextmanager
@@ -79,6 +80,9 @@ def _command(
 def _result(command_result: CommandResult, parse: str | None) -> dict[str, Any]:
     result = command_result.result()
     if parse == "json":
+        if has_too_many_values(command_result.out):
+            message = f"the output has more than {MOST_VALUES} values"
+            raise ProviderFailure(f"{PREFIX}.TooLarge", message, retryable=False, details={"values": MOST_VALUES})
         try:
             result["stdout"] = jsontext.read_strict(command_result.out)
         except jsontext.NotJson as error:

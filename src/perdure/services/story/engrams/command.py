@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from perdure.kernel.json_values import jsontext
-from perdure.providers.command import Command, by_shell, environment, refuse_secrets
+from perdure.providers.command import Command, by_shell, environment, refuse_secrets, stdin_of
 from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
 from perdure.providers.registry import Provider
@@ -21,7 +20,7 @@ async def command(context: TaskContext, run: dict[str, Any], **task: Any) -> dic
     argv = run.get("argv")
     if not argv:
         raise EngramError("the template does not name a command", type="initialization_error")
-    stdin = jsontext.encode(task_document(context, task))
+    stdin = await stdin_of(task_document(context, task))
     variables = filled_texts(context, task, run.get("env"))
     try:
         with command_words(argv, context) as words:
@@ -31,7 +30,7 @@ async def command(context: TaskContext, run: dict[str, Any], **task: Any) -> dic
     except ProviderFailure as failure:
         raise EngramError(failure.message, type="initialization_error", exit_code=127) from None
     await report_stderr(context, result.output())
-    return output_of(exit_code(result.exit_code), result.output())
+    return await output_of(exit_code(result.exit_code), result.output())
 
 
 def exit_code(status: int) -> int:

@@ -16,7 +16,9 @@ from perdure.kernel.json_values import jsontext
 from perdure.kernel.outcomes import Code
 from perdure.providers.context import TaskContext
 from perdure.providers.failure import ProviderFailure
+from perdure.providers.off_loop import aside
 from perdure.providers.policy import refusal_for_api
+from perdure.providers.text import READ_AT_ONCE
 from perdure.services.story.engrams.context import EngramContext
 from perdure.services.story.engrams.failure import EngramError
 from perdure.services.story.engrams.hydration import fill, hydrate_inputs
@@ -52,8 +54,13 @@ async def report_stderr(context: TaskContext, process_output: dict[str, Any]) ->
     await log.report(context)
 
 
-def output_of(code: int, process_output: dict[str, Any]) -> dict[str, Any]:
+async def output_of(code: int, process_output: dict[str, Any]) -> dict[str, Any]:
     """The output of a process that has ended; raises if its exit code is not 0."""
+    is_little = len(process_output.get("stdout") or "") <= READ_AT_ONCE
+    return _output_of(code, process_output) if is_little else await aside(_output_of, code, process_output)
+
+
+def _output_of(code: int, process_output: dict[str, Any]) -> dict[str, Any]:
     out, errors = process_output.get("stdout") or "", process_output.get("stderr") or ""
     if code != 0:
         lines = [line for line in (errors or out).strip().splitlines() if line.strip()]

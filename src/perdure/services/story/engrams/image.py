@@ -27,7 +27,7 @@ async def image(context: TaskContext, run: dict[str, Any], **task: Any) -> dict[
             raise EngramError(message, type="initialization_error", retryable=failure.retryable) from None
         answer = facts
     await report_stderr(context, answer)
-    return output_of(answer["exit_code"], answer)
+    return await output_of(answer["exit_code"], answer)
 
 
 PROVIDER = Provider.of("engram.container", image, prefix="Engram")

@@ -15,6 +15,7 @@ from perdure.providers.context import BlockingContext, SecretSource, TaskContext
 from perdure.providers.text import MARGIN
 
 MAX_REPORT_BYTES = 64 * 1024
+MOST_LINES = MAX_REPORT_BYTES // 60  # none takes less
 LONGEST_LINE = 4 * 1024
 MAX_BUFFERED_BYTES = 32 * MAX_REPORT_BYTES
 """Until it is reported: whole lines, because secrets are removed from a line before it is shortened."""
@@ -38,10 +39,11 @@ class StepLog:
             self._dropped += 1
 
     def add_text(self, text: str, level: str = "info") -> None:
-        """Add the output of a process, line by line."""
-        for line in text.splitlines():
-            if line.strip():
-                self.add(line, level)
+        """Add the output of a process, line by line; only as many as can be reported."""
+        lines = [line for line in text.splitlines() if line.strip()]
+        self._dropped += max(0, len(lines) - MOST_LINES)
+        for line in lines[-MOST_LINES:]:
+            self.add(line, level)
 
     def _report(self, secrets: SecretSource) -> dict[str, Any]:
         """The latest lines: secrets are removed first, then lines are shortened, then as many are taken as fit."""
