@@ -4,8 +4,8 @@ The recorded turns are decided once more, in a thread and within the limits of d
 they read (`analysis/retracing.py`). Nothing is stored, and nothing is called.
 """
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -25,6 +25,7 @@ from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.lazy_regex import lazy_regex
 from perdure.kernel.secrets.secret_masking import Mask
 from perdure.kernel.turn import MissingValues, Turn
+from perdure.kernel.turn_budget import rest
 from perdure.stores.protocol import RunRow
 from perdure.views.errors import BadRequest, FieldNotFound
 from perdure.views.runs.run_overview import find_step, steps_of
@@ -33,6 +34,7 @@ from perdure.views.times import iso
 MOST_EVENTS = 20_000
 LONGEST_VALUE = 2_000  # bytes of JSON that are shown of a value
 LONGEST_TEXT = 80  # characters of it in a sentence
+_T = TypeVar("_T")
 _PART = lazy_regex(r"\[([0-9]{1,18})\]|\.?([^.\[\]]+)")
 
 
@@ -80,15 +82,19 @@ async def explain_value(client: Client, run: RunId, step: str | None, field: str
     else:
         known = f"step {step!r}" if step is not None else "the run"
         raise FieldNotFound(f"{known} has no value {field!r}, or not yet")
-    links = retracing.explain(source)
     mask = await run_views.mask_of(client.store, retracing.execution)
     numbers = await run_views.told_aside(turns, lambda: _Numbers(dialect, row, turns))
-    chain = [_shown(link, mask, numbers) for link in links]
-    facts: dict[str, Any] = {"run": run, **({"step": step} if step is not None else {}), "field": field}
-    if value is not msgspec.UNSET and not any(_hides(link, mask) for link in links if link.depth == 0):
-        facts["value"] = value
-    hidden: dict[str, Any] = mask.data({**facts, "chain": chain, "commands": []})
-    return hidden
+
+    def shown() -> dict[str, Any]:
+        secrets, links = _ReadSecrets(mask), retracing.explain(source)
+        chain = [_shown(link, secrets, numbers) for link in links]
+        facts: dict[str, Any] = {"run": run, **({"step": step} if step is not None else {}), "field": field}
+        if value is not msgspec.UNSET and not any(secrets.are_in(link) for link in links if link.depth == 0):
+            facts["value"] = value
+        hidden: dict[str, Any] = mask.data({**facts, "chain": chain, "commands": []})
+        return hidden
+
+    return await _aside(shown)  # the values that were read may be large
 
 
 async def explain_condition(client: Client, run: RunId, step: str) -> list[dict[str, Any]]:
@@ -106,10 +112,15 @@ async def explain_condition(client: Client, run: RunId, step: str) -> list[dict[
     decided = retracing.latest(("condition", step))
     if decided is None:
         return []
-    links = retracing.explain(ValueSource(("condition", step), (), decided.write.text))
+    source = ValueSource(("condition", step), (), decided.write.text)
     mask = await run_views.mask_of(client.store, retracing.execution)
     numbers = await run_views.told_aside(turns, lambda: _Numbers(dialect, row, turns))
-    return [_shown(link, mask, numbers) for link in links] if links and links[0].expression else []
+
+    def shown() -> list[dict[str, Any]]:
+        secrets, links = _ReadSecrets(mask), retracing.explain(source)
+        return [_shown(link, secrets, numbers) for link in links] if links and links[0].expression else []
+
+    return await _aside(shown)
 
 
 async def _retraced(client: Client, dialect: Dialect, row: RunRow, turns: Turns, tracer: ValueTracer) -> Retracing:
@@ -126,8 +137,12 @@ async def _retraced(client: Client, dialect: Dialect, row: RunRow, turns: Turns,
 
 
 async def _next(going: Iterator[MissingValues]) -> MissingValues | None:
+    return await _aside(lambda: next(going, None))
+
+
+async def _aside(work: Callable[[], _T]) -> _T:
     try:
-        return await threads.do(lambda: next(going, None))
+        return await threads.do(work)
     except TakesTooLong:
         raise ExpressionFailed("deciding the history of the run again takes too long") from None
 
@@ -152,13 +167,16 @@ async def _value(client: Client, run: RunId, retracing: Retracing, source: Value
     execution = retracing.execution
     turn = Turn(execution, i.Proceed(), execution.state.at, execution.state.at)
     turn.texts, turn.absent = retracing.texts, retracing.absent
+    read = origin.write.read
     while True:
         try:
-            value = origin.write.read(turn)
-            break
+            return await _aside(lambda: _part(read(turn), source.rest))
         except MissingValues as needs:
             await _load(client, run, retracing, needs)
-    for part in source.rest:
+
+
+def _part(value: Any, path: ReadPath) -> Any:
+    for part in path:
         try:
             value = value[part]
         except (KeyError, IndexError, TypeError):
@@ -168,6 +186,8 @@ async def _value(client: Client, run: RunId, retracing: Retracing, source: Value
 
 def _fitting(value: Any) -> Any:
     """The value if it is JSON and not too long to be shown."""
+    if jsontext.is_large(value, LONGEST_VALUE):  # without writing all of it
+        return msgspec.UNSET
     try:
         text = jsontext.encode(value)
     except (jsontext.NotJson, RecursionError):
@@ -199,9 +219,9 @@ class _Numbers:
         return {"seq": self._shown[known], "at": iso(self._times[known])}
 
 
-def _shown(link: ProvenanceLink, mask: Mask, numbers: _Numbers) -> dict[str, Any]:
-    reads = [{"path": path, "value": mask.data(_fitting(value))} for path, value in link.reads]
-    value = msgspec.UNSET if _hides(link, mask) else _fitting(link.value)
+def _shown(link: ProvenanceLink, secrets: "_ReadSecrets", numbers: _Numbers) -> dict[str, Any]:
+    reads = [{"path": path, "value": secrets.mask.data(_fitting(value))} for path, value in link.reads]
+    value = msgspec.UNSET if secrets.are_in(link) else _fitting(link.value)
     text = link.text
     if link.expression:
         text += f" {'could not be' if link.fault else 'was'} computed by {_braced(link.expression)}"
@@ -220,9 +240,22 @@ def _shown(link: ProvenanceLink, mask: Mask, numbers: _Numbers) -> dict[str, Any
     return shown
 
 
-def _hides(link: ProvenanceLink, mask: Mask) -> bool:
-    """Whether an expression read a secret: what it made of that may be another text."""
-    return any(mask.data(value) != value for _, value in link.reads)
+class _ReadSecrets:
+    """Whether an expression read a secret: what it made of that may be another text. Each value is searched once."""
+
+    def __init__(self, mask: Mask) -> None:
+        self.mask = mask
+        self._known: dict[int, bool] = {}  # by the identity of values, which live as long as their links
+
+    def are_in(self, link: ProvenanceLink) -> bool:
+        return any([self._are_in_value(value) for _, value in link.reads])
+
+    def _are_in_value(self, value: Any) -> bool:
+        found = self._known.get(id(value))
+        if found is None:
+            rest()
+            found = self._known[id(value)] = bool(self.mask.data(value) != value)
+        return found
 
 
 def _braced(expression: str) -> str:
