@@ -157,6 +157,8 @@ def _from_bucket(script: Script) -> bytes:
     except object_storage.ObjectStorageFailed as failure:
         if failure.status == 413:
             raise _failure("TooLarge", script, str(failure)) from None
+        if failure.status == 415:
+            raise _failure("Unreadable", script, str(failure)) from None
         if failure.status is not None:
             raise _answered(script, failure.status) from None
         code = "ConnectionFailed" if failure.is_passing else "Forbidden"

@@ -97,15 +97,21 @@ def _request(
     import httpx
 
     name, _, key = reference.removeprefix(SCHEME).partition("/")
-    url = f"{_find(buckets, name).url}/{quote(key, safe='/-._~')}"
+    bucket = _find(buckets, name)
+    if not key or not {".", ".."}.isdisjoint(key.split("/")):  # it would lead out of the bucket, or list what is in it
+        raise ObjectStorageFailed(f"{reference!r} does not name an object of the bucket {name!r}")
+    url = f"{bucket.url}/{quote(key, safe='/-._~')}"
     headers = _signed(method, url, body, datetime.now(UTC), keys or _keys_of_process())
+    headers["accept-encoding"] = "identity"
     try:
         with (
             httpx.Client(timeout=REQUEST_TIMEOUT, trust_env=False) as client,
             client.stream(method, url, content=body or None, headers=headers) as answer,
         ):
+            if answer.status_code == 200 and answer.headers.get("content-encoding", "identity") != "identity":
+                raise ObjectStorageFailed(f"the object {reference!r} is compressed by its storage", status=415)
             pieces, size = [], 0
-            for piece in answer.iter_bytes():
+            for piece in answer.iter_raw():
                 pieces.append(piece)
                 size += len(piece)
                 if size > most:

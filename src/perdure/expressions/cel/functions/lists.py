@@ -1,5 +1,6 @@
 """The lists extension: ranges, slices, order, and the first and last element."""
 
+from collections import defaultdict
 from functools import cmp_to_key
 from typing import Any
 
@@ -63,7 +64,7 @@ def _flatten_into(frame: Frame, out: CelList, items: Value, depth: int) -> None:
 
 def _distinct(frame: Frame, items: Value) -> CelList:
     """The first of all equal elements, in order. Scalars by hash, the rest one by one."""
-    seen: set[tuple[Any, Any]] = set()
+    seen: defaultdict[Any, set[Any]] = defaultdict(set)  # by kind: freeing as many pairs would be one long call
     odd: list[Value] = []
     out = CelList()
     charge(frame, 8 * len(items))
@@ -71,10 +72,10 @@ def _distinct(frame: Frame, items: Value) -> CelList:
     for item in each(frame, items):
         kind: Any = type(item)
         if kind in _HASHABLE:
-            key = (int if kind in _NUMBERS else kind, item)
-            if key in seen:
+            known = seen[int if kind in _NUMBERS else kind]
+            if item in known:
                 continue
-            seen.add(key)
+            known.add(item)
         else:
             charge(frame, 10 * len(odd))
             if any(equals(frame, item, other) for other in odd):
