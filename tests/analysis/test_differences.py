@@ -1,10 +1,11 @@
 """What two values and two histories do not have in common (ANA-030)."""
 
+import tracemalloc
 from typing import Any
 
 import pytest
 
-from perdure.analysis.differences import compare_histories, differences
+from perdure.analysis.differences import HistoryComparison, HistoryMarks, compare_histories, differences
 
 
 @pytest.mark.parametrize(
@@ -83,3 +84,28 @@ def test_frames_are_told_apart_by_their_place() -> None:
         first[3],
         second[3],
     )
+
+
+def test_marks_of_a_history_keep_nothing_of_its_values() -> None:
+    """Two histories of many megabytes are compared with a small part of their memory."""
+    marks = HistoryMarks(("run-1",))
+    tracemalloc.start()
+    try:
+        for number in range(1, 1_001):
+            value = {"text": f"{number} of run-1 " + "x" * 20_000}
+            marks.add([{"seq": number, "event": "Done", "step": f"s{number % 7}", "result": value}])
+        kept, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sum(map(len, marks.threads.values())) == 1_000
+    assert kept < 1_000 * 1_000 and most < 2_000_000, (kept, most)
+
+
+def test_numbers_that_are_equal_are_no_difference() -> None:
+    left = [{"seq": 1, "event": "Done", "step": "a", "result": {"n": 2, "m": [1.0]}}]
+    right = [{"seq": 1, "event": "Done", "step": "a", "result": {"m": [1], "n": 2.0}}]
+    assert compare_histories(left, right, ((), ())) == HistoryComparison(None, None)
+    other = [{"seq": 1, "event": "Done", "step": "a", "result": {"m": [1], "n": 2.5}}]
+    comparison = compare_histories(left, other, ((), ()))
+    assert comparison.values is not None and comparison.decision is None
+    assert [change.path for change in comparison.values.differences] == ["result.n"]

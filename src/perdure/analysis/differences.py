@@ -4,9 +4,10 @@ Histories are compared thread by thread: what happened at one step, iteration or
 of them beside each other is not. Numbers, times and ids that any two runs differ in do not count.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from itertools import islice, zip_longest
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -95,45 +96,133 @@ def compare_histories(
     """`names`: texts that stand for the runs themselves in their events, such as ids. `is_open`: of the left one more
     is to come, so what only the right one has is no difference.
     """
-    threads = _threads(left, names[0]), _threads(right, names[1])
-    values: list[Parting] = []
-    decisions: list[Parting] = []
-    for thread in dict.fromkeys([*threads[0], *threads[1]]):
-        first, second = (own.get(thread, []) for own in threads)
-        for place in range(max(len(first), len(second))):
-            pair = [own[place] if place < len(own) else None for own in (first, second)]
-            if pair[0] is not None and pair[1] is not None and pair[0][1] == pair[1][1]:
+    marks = HistoryMarks(names[0]), HistoryMarks(names[1])
+    for mark, events in zip(marks, (left, right), strict=True):
+        mark.add(events)
+    told = [{event["seq"]: event for event in events} for events in (left, right)]
+    partings = [
+        None if place is None else part(place, [told[side].get(seq) for side, seq in enumerate(place.numbers)], names)
+        for place in parted_places(*marks, is_open=is_open)
+    ]
+    return HistoryComparison(*partings)
+
+
+class EventMark(NamedTuple):
+    """What is kept of an event to compare it: the event itself may be large."""
+
+    seq: int
+    whole: bytes  # digests: of all that counts
+    decided: bytes  # and of what was decided
+    step: str
+
+
+class PartedPlace(NamedTuple):
+    """The same place of two histories, where the events are not the same."""
+
+    thread: str
+    left: EventMark | None
+    right: EventMark | None
+
+    @property
+    def numbers(self) -> tuple[int | None, int | None]:
+        return (None if self.left is None else self.left.seq, None if self.right is None else self.right.seq)
+
+    @property
+    def position(self) -> int:
+        return min(mark.seq for mark in (self.left, self.right) if mark is not None)
+
+    @property
+    def is_decision(self) -> bool:
+        return self.left is None or self.right is None or self.left.decided != self.right.decided
+
+
+class HistoryMarks:
+    """A history by thread; its events may come page by page."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.threads: dict[str, list[EventMark]] = {}
+        self._names = names
+        self._frames: dict[Any, str] = {}
+        self._steps: dict[str, str] = {}  # of frames, which their events do not repeat
+
+    def add(self, events: Iterable[dict[str, Any]]) -> None:
+        steps = self._steps
+        for event in events:
+            if "frame" in event and "path" in event and event["frame"] not in self._frames:
+                index = f"[{event['index']}]" if event.get("index", -1) >= 0 else ""
+                self._frames[event["frame"]] = f"{event['path'] or '/'}{index}"
+            thread = _thread_of(event, self._frames)
+            if "frame" in event and isinstance(event.get("name"), str):
+                steps[thread] = event["name"]
+            step = steps.get(thread, "") if "frame" in event else thread
+            compared = _without_chance(event, self._names)
+            mark = EventMark(int(event["seq"]), _digest(compared), _digest(_decided(compared)), step)
+            self.threads.setdefault(thread, []).append(mark)
+            if "frame" in event and isinstance(event.get("next"), str):
+                steps[thread] = event["next"]
+
+
+def parted_places(
+    left: HistoryMarks, right: HistoryMarks, *, is_open: bool = False
+) -> tuple[PartedPlace | None, PartedPlace | None]:
+    """The first place at which two histories part, and the first at which something else was decided."""
+    first: list[PartedPlace | None] = [None, None]
+    for thread in dict.fromkeys([*left.threads, *right.threads]):
+        is_found = [False, False]
+        for one, other in zip_longest(left.threads.get(thread, ()), right.threads.get(thread, ())):
+            if is_open and one is None:
+                break
+            if one is not None and other is not None and one.whole == other.whole:
                 continue
-            if is_open and pair[0] is None:
+            place = PartedPlace(thread, one, other)
+            for kind in (0, 1) if place.is_decision else (0,):
+                known = first[kind]
+                if not is_found[kind] and (known is None or place.position < known.position):
+                    first[kind] = place
+                is_found[kind] = True
+            if is_found[1]:
                 break
-            parting = _parting(thread, pair[0], pair[1])
-            if not values or values[-1].thread != thread:
-                values.append(parting)
-            if _is_decision(parting):
-                decisions.append(parting)
-                break
-    return HistoryComparison(min(values, key=_position, default=None), min(decisions, key=_position, default=None))
+    return first[0], first[1]
 
 
-_Event = tuple[dict[str, Any], dict[str, Any], str]  # as it was told, without chance, and its step
+def part(
+    place: PartedPlace, events: Sequence[dict[str, Any] | None], names: tuple[Sequence[str], Sequence[str]]
+) -> Parting:
+    """What happened at a place; `events`: those that it has there."""
+    left, right = events
+    step = (place.left or place.right or EventMark(0, b"", b"", "")).step
+    changes: list[Difference] = []
+    if left is not None and right is not None:
+        changes = differences(_without_chance(left, names[0]), _without_chance(right, names[1]))
+    return Parting(place.thread, step, left, right, changes)
 
 
-def _threads(events: Sequence[dict[str, Any]], names: Sequence[str]) -> dict[str, list[_Event]]:
-    threads: dict[str, list[_Event]] = {}
-    frames: dict[Any, str] = {}
-    steps: dict[str, str] = {}  # of frames, which their events do not repeat
-    for event in events:
-        if "frame" in event and "path" in event and event["frame"] not in frames:
-            index = f"[{event['index']}]" if event.get("index", -1) >= 0 else ""
-            frames[event["frame"]] = f"{event['path'] or '/'}{index}"
-        thread = _thread_of(event, frames)
-        if "frame" in event and isinstance(event.get("name"), str):
-            steps[thread] = event["name"]
-        step = steps.get(thread, "") if "frame" in event else thread
-        threads.setdefault(thread, []).append((event, _without_chance(event, names), step))
-        if "frame" in event and isinstance(event.get("next"), str):
-            steps[thread] = event["next"]
-    return threads
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+def _digest(value: Any) -> bytes:
+    return blake2b(_encoder.encode(value), digest_size=16).digest()
+
+
+def _decided(event: Mapping[str, Any]) -> dict[str, Any]:
+    """What stands at the places of decisions; of lists and objects that they are there."""
+    found: dict[str, Any] = {}
+    payload = event.get("payload")
+    for prefix, holder in (("", event), ("payload.", payload if isinstance(payload, dict) else {})):
+        for path in DECISIONS:
+            value, is_there = _member(holder, path)
+            if is_there:
+                found[prefix + path] = type(value).__name__ if isinstance(value, dict | list) else [value]
+    return found
+
+
+def _member(holder: Mapping[str, Any], path: str) -> tuple[Any, bool]:
+    value: Any = holder
+    for name in path.split("."):
+        if not isinstance(value, dict) or name not in value:
+            return None, False
+        value = value[name]
+    return value, True
 
 
 def _thread_of(event: Mapping[str, Any], frames: Mapping[Any, str]) -> str:
@@ -165,21 +254,4 @@ def _without_names(value: Any, names: Sequence[str], depth: int = 0) -> Any:
     if isinstance(value, str):
         for name in names:
             value = value.replace(name, "RUN")
-    return value
-
-
-def _parting(thread: str, left: _Event | None, right: _Event | None) -> Parting:
-    if left is not None and right is not None:
-        return Parting(thread, left[2], left[0], right[0], differences(left[1], right[1]))
-    (event, _, step) = left or right or ({}, {}, "")
-    return Parting(thread, step, event if left is not None else None, event if right is not None else None, [])
-
-
-def _is_decision(parting: Parting) -> bool:
-    if parting.left is None or parting.right is None:
-        return True
-    return any(difference.path.removeprefix("payload.") in DECISIONS for difference in parting.differences)
-
-
-def _position(parting: Parting) -> int:
-    return min(int(event["seq"]) for event in (parting.left, parting.right) if event is not None)
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53 else value

@@ -1,11 +1,23 @@
 """Two runs beside each other, or one run at two moments (`perdure diff`)."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from perdure.analysis.differences import Difference, Parting, compare_histories, differences
+from perdure.analysis.differences import (
+    Difference,
+    HistoryMarks,
+    PartedPlace,
+    Parting,
+    differences,
+    part,
+    parted_places,
+)
 from perdure.engine.client import Client
 from perdure.engine.decision_threads import LARGE, done_aside
 from perdure.engine.runs import run_views
+from perdure.engine.runs.history_pages import histories_of
+from perdure.kernel.dialect import Dialect
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import RunId
 from perdure.stores.protocol import RunRow
@@ -13,6 +25,8 @@ from perdure.views.access import Query, Question, Scope
 from perdure.views.errors import BadRequest
 from perdure.views.runs.history_events import event_at, event_json
 from perdure.views.runs.run_details import run_at, show_json
+
+EVENTS_AT_ONCE = 250
 
 
 class DifferenceQuery(Query):
@@ -71,21 +85,42 @@ async def compare_runs(client: Client, left: RunId, right: RunId) -> dict[str, A
             f"run {left} is written in {rows[0].language}, run {right} in {rows[1].language}",
             hint="Compare runs of one language.",
         )
-    histories = [await client.history(run) for run in (left, right)]
     dialect = run_views.dialect_of(client.languages, rows[0].language)
     names = run_views.names_of(rows[0], dialect), run_views.names_of(rows[1], dialect)
-    comparison = await run_views.told_aside(
-        sum(map(len, histories)), lambda: compare_histories(histories[0], histories[1], names)
-    )
+    marks = [await _marks_of(client, row, dialect, own) for row, own in zip(rows, names, strict=True)]
+    places = await done_aside(LARGE, lambda: parted_places(*marks))
+    values, decision = [None if place is None else await _part(client, rows, place, names) for place in places]
     return {
         "left": _run_json(rows[0]),
         "right": _run_json(rows[1]),
         "language": rows[0].language,
         "same_document": rows[0].program == rows[1].program,
-        "is_same": comparison.values is None,
-        "first_difference": parting_json(comparison.values),
-        "first_decision": parting_json(comparison.decision),
+        "is_same": values is None,
+        "first_difference": parting_json(values),
+        "first_decision": parting_json(decision),
     }
+
+
+async def _marks_of(client: Client, row: RunRow, dialect: Dialect, names: Sequence[str]) -> HistoryMarks:
+    """Page by page: a history may be larger than the memory for it."""
+    marks, after = HistoryMarks(names), 0
+    with run_views.naming(row.id):
+        mask = await run_views.mask_of_run(client.store, client.languages, row)  # it may read the whole run
+        read = partial(histories_of(client.store).read, dialect, row, mask, is_own=dialect.has_own_history)
+        while page := await read(after, limit=EVENTS_AT_ONCE):
+            after = page[-1]["seq"]
+            await run_views.told_aside(len(page), partial(marks.add, page))
+    return marks
+
+
+async def _part(
+    client: Client, rows: Sequence[RunRow], place: PartedPlace, names: tuple[Sequence[str], Sequence[str]]
+) -> Parting:
+    events: list[dict[str, Any] | None] = []
+    for row, number in zip(rows, place.numbers, strict=True):
+        page = [] if number is None else await client.history(row.id, number - 1, limit=1)
+        events.append(page[0] if page else None)
+    return await done_aside(LARGE, lambda: part(place, events, names))
 
 
 def _run_json(row: RunRow) -> dict[str, Any]:
