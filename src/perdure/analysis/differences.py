@@ -99,9 +99,11 @@ def compare_histories(
     marks = HistoryMarks(names[0]), HistoryMarks(names[1])
     for mark, events in zip(marks, (left, right), strict=True):
         mark.add(events)
-    told = [{event["seq"]: event for event in events} for events in (left, right)]
+    by_number = [{event["seq"]: event for event in events} for events in (left, right)]
     partings = [
-        None if place is None else part(place, [told[side].get(seq) for side, seq in enumerate(place.numbers)], names)
+        None
+        if place is None
+        else part(place, [by_number[side].get(seq) for side, seq in enumerate(place.numbers)], names)
         for place in parted_places(*marks, is_open=is_open)
     ]
     return HistoryComparison(*partings)
@@ -169,12 +171,12 @@ def parted_places(
     first: list[PartedPlace | None] = [None, None]
     for thread in dict.fromkeys([*left.threads, *right.threads]):
         is_found = [False, False]
-        for one, other in zip_longest(left.threads.get(thread, ()), right.threads.get(thread, ())):
-            if is_open and one is None:
+        for mine, theirs in zip_longest(left.threads.get(thread, ()), right.threads.get(thread, ())):
+            if is_open and mine is None:
                 break
-            if one is not None and other is not None and one.whole == other.whole:
+            if mine is not None and theirs is not None and mine.whole == theirs.whole:
                 continue
-            place = PartedPlace(thread, one, other)
+            place = PartedPlace(thread, mine, theirs)
             for kind in (0, 1) if place.is_decision else (0,):
                 known = first[kind]
                 if not is_found[kind] and (known is None or place.position < known.position):
@@ -206,14 +208,14 @@ def _digest(value: Any) -> bytes:
 
 def _decided(event: Mapping[str, Any]) -> dict[str, Any]:
     """What stands at the places of decisions; of lists and objects that they are there."""
-    found: dict[str, Any] = {}
+    decisions: dict[str, Any] = {}
     payload = event.get("payload")
     for prefix, holder in (("", event), ("payload.", payload if isinstance(payload, dict) else {})):
         for path in DECISIONS:
             value, is_there = _member(holder, path)
             if is_there:
-                found[prefix + path] = type(value).__name__ if isinstance(value, dict | list) else [value]
-    return found
+                decisions[prefix + path] = type(value).__name__ if isinstance(value, dict | list) else [value]
+    return decisions
 
 
 def _member(holder: Mapping[str, Any], path: str) -> tuple[Any, bool]:

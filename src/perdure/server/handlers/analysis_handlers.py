@@ -70,11 +70,11 @@ async def simulate_document(call: ApiCall) -> Result:
     words += [] if body.faults is None else [f"--faults={','.join(body.faults)}"]
     words += [f"--scenario={body.scenario}"] if body.scenario else []
     words += [f"--trace={_name(body.trace, body.files)}"] if body.trace else []
-    given = None  # it is not a word of the command: other users of the machine see those
+    stdin = None  # it is not a word of the command: other users of the machine see those
     if body.input is not msgspec.UNSET:
-        given = await asyncio.to_thread(jsontext.encode, body.input)
+        stdin = await asyncio.to_thread(jsontext.encode, body.input)
         words += ["--input=@-"]
-    return Answer(await _play(call, body.files, [body.document], words, given))
+    return Answer(await _play(call, body.files, [body.document], words, stdin))
 
 
 async def play_scenarios(call: ApiCall) -> Result:
@@ -86,7 +86,7 @@ async def play_scenarios(call: ApiCall) -> Result:
 
 
 async def _play(
-    call: ApiCall, files: Mapping[str, str], places: Sequence[str], words: Sequence[str], given: bytes | None = None
+    call: ApiCall, files: Mapping[str, str], places: Sequence[str], words: Sequence[str], stdin: bytes | None = None
 ) -> Any:
     for name in files:
         if not NAME.fullmatch(name) or ".." in name:
@@ -100,7 +100,7 @@ async def _play(
         memory = MEMORY if MEMORY.is_dir() else None
         with tempfile.TemporaryDirectory(prefix="perdure-analysis-", dir=memory) as folder:
             await asyncio.to_thread(_write, Path(folder), files)
-            text, code = await _run(Path(folder), [*words, "--confined", "--json"], given)
+            text, code = await _run(Path(folder), [*words, "--confined", "--json"], stdin)
             return await done_aside(len(text), partial(_read, text, code, Path(folder) / SCHEDULE))
 
 
@@ -120,15 +120,15 @@ def _write(folder: Path, files: Mapping[str, str]) -> None:
             raise BadRequest(f"{name!r} cannot be written beside the others") from None
 
 
-async def _run(folder: Path, words: Sequence[str], given: bytes | None = None) -> tuple[bytes, int]:
-    """What the command prints, and its exit code. `given`: what it reads."""
+async def _run(folder: Path, words: Sequence[str], stdin: bytes | None = None) -> tuple[bytes, int]:
+    """What the command prints, and its exit code. `stdin`: what it reads."""
     variables = {name: value for name in KEPT_VARIABLES if (value := os.environ.get(name)) is not None}
     # -I: nothing in the folder is imported.
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", "-m", "perdure", *words),
         cwd=folder,
         env={**variables, "HOME": str(folder), "TMPDIR": str(folder)},
-        stdin=asyncio.subprocess.DEVNULL if given is None else asyncio.subprocess.PIPE,
+        stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
         limit=LARGEST_ANSWER,
@@ -136,7 +136,7 @@ async def _run(folder: Path, words: Sequence[str], given: bytes | None = None) -
     try:
         _limit(process.pid)
         async with asyncio.timeout(LONGEST):
-            text, _ = await asyncio.gather(_printed(process), _tell(process, given))
+            text, _ = await asyncio.gather(_printed(process), _tell(process, stdin))
             code = await process.wait()
     except TimeoutError:
         message = f"it takes longer than {LONGEST:g} s, which is the limit of a server"
@@ -158,11 +158,11 @@ async def _printed(process: asyncio.subprocess.Process) -> bytes:
     return b"".join(parts)
 
 
-async def _tell(process: asyncio.subprocess.Process, given: bytes | None) -> None:
-    if given is None or process.stdin is None:
+async def _tell(process: asyncio.subprocess.Process, stdin: bytes | None) -> None:
+    if stdin is None or process.stdin is None:
         return
     with contextlib.suppress(ConnectionError):  # it has ended, and says why
-        process.stdin.write(given)
+        process.stdin.write(stdin)
         await process.stdin.drain()
     process.stdin.close()
 
