@@ -85,7 +85,7 @@ workflow:
     tool:
       - name: read
         kind: noop
-        result: "{{ [small.data.n, small, with_data.data, large.rows, large._ref is defined, large.text is defined,
+        result: "{{ [small.data.n, small, with_data.data, large.rows, large._ref is defined, large.parts, large.text | length,
           selected.page, selected.meta_page, selected.rows is defined,
           early.a, early._store] }}"
         set: {seen: "{{ output }}"}
@@ -96,9 +96,26 @@ workflow:
     shown = world.run()
 
     assert shown["ctx"] == {
-        "seen": [1, {"n": 1}, 2, 8, True, False, 3, 3, False, 1, "kv"],
+        "seen": [1, {"n": 1}, 2, 8, True, [1], 70000, 3, 3, False, 1, "kv"],
         "ids": [True, True],
     }
+
+
+def test_routing_reads_only_what_a_reference_has() -> None:
+    """PBK-174."""
+    text = playbook("""
+workflow:
+  - step: large
+    tool: {kind: noop, input: {}, result: {n: 1, parts: [1], text: "{{ 'x' * 70000 }}"}}
+    next:
+      arcs:
+        - {step: end, when: "{{ large.parts is defined }}"}
+        - {step: other, when: "{{ large.n == 1 }}"}
+  - {step: end, tool: {kind: noop}}
+  - {step: other, tool: {kind: noop}}
+""")
+
+    assert list(World(text).run()["steps"]) == ["large", "other"]
 
 
 def test_a_task_in_a_loop_may_read_its_index_by_name() -> None:

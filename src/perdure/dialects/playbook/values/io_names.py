@@ -3,7 +3,8 @@
 A bare name is looked for in the task's args, the iterator, `iter`, `args`, `ctx`, the results of earlier tasks of the
 pipeline by their labels and of steps by their names, and `workload`, in this order; the first that has it wins. In an
 entry of the keychain there is only `workload`. Where a result has no member `data`, that is the result itself; of a
-result that is kept by reference, the values that its reference has are members, and `_ref`, `_store`, `_preview`.
+result that is kept by reference, the values that its reference has are members, and `_ref`, `_store`, `_preview`. A
+task that reads other members of it reads its body; guards and routing do not (PBK-174).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +37,7 @@ def results_by_step(body: b.Body, text: Reader, event: b.Boundary | None = None)
         results = {name: tally.result for name, tally in body.tallies.items() if tally.finished and name in names}
         if event is not None and event.step in names and event.run in body.runs:
             results[event.step] = event.result
-        return {name: as_result(result.read(text)) for name, result in results.items()}
+        return {name: result.read(text) for name, result in results.items()}
 
     return layer
 
@@ -53,13 +54,40 @@ class _Result(dict[str, Any]):
         raise KeyError(name)
 
 
-def as_result(result: Any) -> Any:
-    """A result that is read by the name of its step or task: of one kept by reference, what its reference has."""
+class BareReads(frozenset[str]):
+    """Bare names that a template reads, and which members of each; none: all of it."""
+
+    members: Mapping[str, frozenset[str] | None]
+
+    def __new__(cls, names: frozenset[str], members: Mapping[str, frozenset[str] | None]) -> "BareReads":
+        reads = super().__new__(cls, names)
+        reads.members = members
+        return reads
+
+
+def members_of(names: frozenset[str]) -> Mapping[str, frozenset[str] | None]:
+    return names.members if isinstance(names, BareReads) else {}
+
+
+Resolve = Callable[[dict[str, Any]], Any]
+
+
+def as_results(layer: Layer, members: Mapping[str, frozenset[str] | None], resolve: Resolve | None) -> Layer:
+    """Results that are read by the names of their steps or tasks."""
+    return lambda names: {name: _as_result(result, members.get(name), resolve) for name, result in layer(names).items()}
+
+
+def _as_result(result: Any, members: frozenset[str] | None, resolve: Resolve | None) -> Any:
+    """Of a result kept by reference, what its reference has; for a task that reads other members of it, its body."""
     if not isinstance(result, dict):
         return result
     if _is_reference(result):
         names = {f"_{name}": result[name] for name in ("ref", "store", "preview") if name in result}
-        result = {**(result.get("extracted") or {}), **names, **result}
+        known = {**(result.get("extracted") or {}), **names, **result}
+        if resolve is not None and members is not None and not members <= known.keys():
+            body = resolve(result)
+            known = {**known, **body} if isinstance(body, dict) else known
+        result = known
     return result if "data" in result else _Result(result)
 
 

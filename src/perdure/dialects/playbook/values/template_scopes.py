@@ -7,7 +7,7 @@ from perdure.dialects.playbook.plan.program import Loop, Task
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state.names import run_id, timestamp
 from perdure.dialects.playbook.state.values import Reader, Value, Variables
-from perdure.dialects.playbook.values import io_names
+from perdure.dialects.playbook.values import io_names, reference_reads
 from perdure.dialects.playbook.values.references import part_ref, reference_of, task_run_id
 from perdure.dialects.playbook.values.results import shard_names
 from perdure.expressions.jinja import Template, TemplateReads, all_reads
@@ -30,7 +30,7 @@ def gather(makers: Makers, reads: TemplateReads) -> dict[str, Any]:
         return {}
     scope = {name: makers[name](members) for name, members in reads.members.items() if name in makers}
     if BARE in makers and (names := reads.names - makers.keys()):
-        scope |= makers[BARE](names)
+        scope |= makers[BARE](io_names.BareReads(names, reads.members))
     return scope
 
 
@@ -84,14 +84,13 @@ def control_makers(turn: Turn, args: Value, event: b.Boundary, local: Variables 
     if turn.program.is_io:
         makers["output"] = lambda _: _output_at_boundary(event, turn.text)
         makers["step"] = lambda _: {} if local is None else local.data
-        makers[BARE] = _bare_names(turn, makers, event)
+        makers[BARE] = _bare_names(makers, io_names.results_by_step(turn.body, turn.text, event))
     return makers
 
 
-def _bare_names(turn: Turn, makers: Makers, event: b.Boundary | None = None) -> Maker:
-    results = io_names.results_by_step(turn.body, turn.text, event)
+def _bare_names(makers: Makers, results: io_names.Layer, resolve: io_names.Resolve | None = None) -> Maker:
     first = [makers[name] for name in ("iter", "args") if name in makers]
-    by_label = [_results_by_label(makers["results"])] if "results" in makers else []
+    by_label = [makers["results"]] if "results" in makers else []
 
     def in_loop(names: Members) -> dict[str, Any]:
         is_read = names is not None and "loop_index" in names and "iter" in makers
@@ -99,21 +98,11 @@ def _bare_names(turn: Turn, makers: Makers, event: b.Boundary | None = None) -> 
 
     def find(names: Members) -> dict[str, Any]:
         assert names is not None
-        layers: list[io_names.Layer] = [
-            *first,
-            lambda _: makers["ctx"](None),
-            *by_label,
-            results,
-            makers["workload"],
-            in_loop,
-        ]
+        own = [io_names.as_results(layer, io_names.members_of(names), resolve) for layer in (*by_label, results)]
+        layers: list[io_names.Layer] = [*first, lambda _: makers["ctx"](None), *own, makers["workload"], in_loop]
         return io_names.look_up(layers, names)
 
     return find
-
-
-def _results_by_label(results: Maker) -> Maker:
-    return lambda names: {label: io_names.as_result(result) for label, result in results(names).items()}
 
 
 def _output_at_boundary(event: b.Boundary, text: Reader) -> dict[str, Any]:
@@ -127,7 +116,8 @@ def with_task_args(makers: Makers, layer: io_names.Layer) -> Makers:
 
     def find(names: Members) -> dict[str, Any]:
         assert names is not None
-        return io_names.look_up([layer, under], names)
+        members = io_names.members_of(names)
+        return io_names.look_up([layer, lambda missing: under(io_names.BareReads(missing, members))], names)
 
     return {**makers, BARE: find}
 
@@ -153,8 +143,18 @@ def pipeline_makers(turn: Turn, number: int, task: Task, loop: Loop | None) -> M
         makers["iter"] = lambda _: iter_view(turn, thread, run, loop)
     if turn.program.is_io:
         makers["step"] = lambda _: thread.local.data
-        makers[BARE] = _bare_names(turn, makers)
+        results = io_names.results_by_step(body, turn.text)
+        makers[BARE] = _bare_names(makers, results, lambda reference: _body_of(turn, reference))
     return makers
+
+
+def _body_of(turn: Turn, reference: dict[str, Any]) -> Any:
+    """The body behind a reference; the reference itself if it is not available."""
+    try:
+        payload = reference_reads.resolve(turn, reference).payload
+        return jsontext.decode(reference_reads.reader(turn, str(reference.get("ref")))(payload))
+    except reference_reads.UnresolvedReference:
+        return reference
 
 
 def task_path(thread: b.PipelineThread, run: b.StepRun, task: Task) -> str:
