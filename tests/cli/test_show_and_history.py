@@ -28,6 +28,8 @@ def test_the_past_can_be_shown(perdure: CommandLine) -> None:
 
     assert then["status"] == "running"
     assert list(then["open"]["tasks"].values()) == ["echo"]
+    page = perdure("show", run, "--at", str(scheduled)).out  # ANA-030: what is said is about then, not about now
+    assert "before that)" in page and "\nat " in page and "interrupted" not in page and "ago" not in page
     assert 'result    "end"' in perdure("show", run).out
     assert "there is no event 999" in perdure("show", run, "--at", "999", code=8).err
 

@@ -90,17 +90,21 @@ class Page:
         screen, status = self.screen, self.screen.run_status
         row, is_over = status.row, status.status.is_final
         words = status_words(status.status)
-        if not is_over:
+        age = span(screen.now - status.started_at)
+        started = f"{age} ago"
+        if self._asked.at is not None:
+            started = f"{age} before that"
+        elif not is_over:
             owner = TAKEN_UP if screen.is_taken_up else "interrupted"
             words += ", owned by a live process" if status.is_owned else f", {owner}"
-        age = screen.now - status.started_at
         lasted = "" if screen.ended_at is None else f", ended {local(screen.ended_at)}"
         took = span((screen.ended_at or screen.now) - status.started_at)
         return [
             ("run", row.id),
             ("document", f"{row.name} ({row.language})"),
+            ("at", "" if self._asked.at is None else local(screen.now)),
             ("status", f"{words} after {took}" if is_over else words),
-            ("started", f"{local(status.started_at)} ({span(age)} ago){lasted}"),
+            ("started", f"{local(status.started_at)} ({started}){lasted}"),
             ("parent", row.parent or ""),
             ("labels", ", ".join(f"{name}={value}" for name, value in row.labels.items())),
             ("tasks", tasks_text(status)),

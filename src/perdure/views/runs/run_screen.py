@@ -42,7 +42,7 @@ class RunScreen(msgspec.Struct):
     """`error`, `details` and `result` are texts; without a place, the failure is the run's own."""
 
     run_status: RunStatus
-    now: Instant
+    now: Instant  # or the past moment that was asked for
     ended_at: Instant | None
     life: int
     is_taken_up: bool  # a server will drive it
@@ -65,7 +65,7 @@ async def read_screen(client: Client, scope: Scope, query: ScreenQuery) -> RunSc
     status = await status_of_execution(client, row, execution)
     is_taken_up = not (status.status.is_final or status.is_owned) and await is_served(client)
     steps = await steps_of(client, execution, at)
-    now = client.clock.now()
+    now = client.clock.now() if at is None else execution.state.at
     why = explain(status, execution, steps, pending, now, is_served=is_taken_up) if at is None else None
     failure = await first_failure_of(client, execution, steps)
     error, details, reason = _outcome(execution) if failure is None else ("", "", "")
