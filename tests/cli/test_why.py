@@ -52,6 +52,26 @@ def test_a_run_that_waits_says_for_what_and_what_would_move_it(perdure: CommandL
     assert causes["chain"][0]["text"].startswith("It waits for ")
     assert any(link["text"].startswith("step 'ok' waits") for link in causes["chain"])
     assert any(command.startswith("perdure approve ") for command in causes["commands"])
+    for step in ("ok", "ship"):  # the same of the step that waits, and of one behind it
+        told = perdure.here("why", run, step, "--json").json
+        assert any(link["text"].startswith("step 'ok' waits") for link in told["chain"]), step
+        assert told["commands"] == causes["commands"]
+
+
+def test_what_a_match_has_passed_by_is_explained_by_the_case_that_held(perdure: CommandLine) -> None:
+    """ANA-020: the default, and cases behind the one that held."""
+    ways = {name: {"action": "Return"} for name in ("low", "high", "rest")}
+    cases = [
+        {"when": f"{{{{ step.input > {limit} }}}}", "next": name} for limit, name in (("9.0", "high"), ("1.0", "low"))
+    ]
+    file = _flow(perdure, m={"action": "Match", "cases": cases, "default": {"next": "rest"}}, **ways)
+    perdure("run", file, "--load", "app.py", "--input", "10")
+    run = _latest(perdure)
+
+    for step in ("low", "rest"):
+        texts = [link["text"] for link in perdure.here("why", run, step, "--json").json["chain"]]
+        assert texts[0] == f"step {step!r} was not reached" and "led to 'high' instead" in texts[1]
+        assert "{{ step.input > 9.0 }} = true, which read step.input (10.0)" in texts[1]
 
 
 def test_an_item_of_a_loop_of_a_playbook_is_named(perdure: CommandLine) -> None:

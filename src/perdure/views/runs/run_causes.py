@@ -22,7 +22,7 @@ from perdure.views.administration.server_presence import is_served
 from perdure.views.runs.history_events import event_at
 from perdure.views.runs.progress_events import outcome_text, status_words
 from perdure.views.runs.run_details import run_at
-from perdure.views.runs.run_overview import explain, failure_of, find_step, index_of
+from perdure.views.runs.run_overview import Explanation, explain, failure_of, find_step, index_of
 from perdure.views.runs.run_provenance import explain_condition, explain_value
 from perdure.views.runs.run_status import status_of_execution
 from perdure.views.times import iso
@@ -71,11 +71,20 @@ async def explain_run(client: Client, run: RunId, step: str | None = None, at: i
         status, now = replace(status, row=past_row, is_owned=True, is_moving=is_moving), execution.state.at
     steps, history = await index_of(client, run, lambda index: (index.steps(execution), _History(index)), at)
     commands: list[str] = []
+    before: list[tuple[tuple[str, ...], StepOverview]] = []
+
+    async def explained(about: str = "") -> Explanation:
+        served = not status.is_owned and await is_served(client)
+        explanation = explain(status, execution, steps, pending, now, is_served=served, step=about)
+        assert explanation is not None, "an open run can be explained"
+        return explanation if at is None else replace(explanation, commands=())
+
     if step is not None and (unreached := _unreached(execution, flattened(steps), step)):
         chain = [history.link(history.last, f"step {step!r} {'was' if status.status.is_final else 'is'} not reached")]
         chain += await explain_condition(client, run, unreached) or await _failure_chain(
             client, execution, steps, history
         )
+        before = [] if status.status.is_final else _steps_before(execution, steps, unreached)
     elif step is not None:
         path, overview = find_step(flattened(steps), run, step)
         chain = _step_chain(path, overview, history, is_live=status.is_owned)
@@ -83,17 +92,23 @@ async def explain_run(client: Client, run: RunId, step: str | None = None, at: i
         if overview.state in (StepStatus.SKIPPED, StepStatus.NOT_STARTED):
             reasons = await explain_condition(client, run, path[-1])
             chain += reasons or await _failure_chain(client, execution, steps, history)
+        if overview.state is StepStatus.NOT_STARTED and not status.status.is_final:
+            before = _steps_before(execution, steps, path[-1])
+        elif overview.state.is_open:
+            commands = list((await explained(path[-1])).commands)
     elif status.status.is_final:
         chain = await _end_chain(client, execution, steps, history)
     else:
-        served = not status.is_owned and await is_served(client)
-        explanation = explain(status, execution, steps, pending, now, is_served=served)
-        assert explanation is not None, "an open run can be explained"
-        commands = list(explanation.commands) if at is None else []
+        explanation = await explained()
+        commands = list(explanation.commands)
         chain = [history.link(history.last, explanation.sentence)]
         open_steps = [item for item in flattened(steps) if item[1].state.is_open and not item[1].steps]
         for path, overview in open_steps[:STEPS_EXPLAINED]:
             chain += _step_chain(path, overview, history, is_live=status.is_owned)
+    for path, overview in before[:STEPS_EXPLAINED]:
+        chain += _step_chain(path, overview, history, is_live=status.is_owned)
+    if before:
+        commands = list((await explained(before[0][0][-1])).commands)
     chain.append(history.link(history.first, "the run started"))
     facts = {"run": run, **({"step": step} if step is not None else {}), "chain": chain, "commands": commands}
     hidden: dict[str, Any] = (await run_views.mask_of(client.store, execution)).data(facts)
@@ -107,6 +122,26 @@ def _unreached(execution: Execution, steps: list[tuple[tuple[str, ...], StepOver
     last = name.rpartition("/")[2]
     graph = execution.dialect.graph(execution.program)
     return last if any(node.label == last and node.kind for node in graph.nodes) else ""
+
+
+def _steps_before(
+    execution: Execution, steps: list[StepOverview], name: str
+) -> list[tuple[tuple[str, ...], StepOverview]]:
+    """The open steps from which a way leads to this one: it comes after them."""
+    if not execution.dialect.draws_graphs:
+        return []
+    graph = execution.dialect.graph(execution.program)
+    sources: dict[str, list[str]] = {}
+    for edge in graph.edges:
+        sources.setdefault(edge.target, []).append(edge.source)
+    pending = [node.id for node in graph.nodes if node.label == name]
+    found = set(pending)
+    for node in pending:
+        new = [source for source in dict.fromkeys(sources.get(node, ())) if source not in found]
+        pending += new
+        found.update(new)
+    labels = {node.label for node in graph.nodes if node.id in found} - {name}
+    return [item for item in flattened(steps) if item[1].state.is_open and item[0][-1] in labels]
 
 
 class _History:

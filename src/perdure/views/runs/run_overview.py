@@ -102,8 +102,9 @@ def explain(
     now: Instant,
     *,
     is_served: bool,
+    step: str = "",
 ) -> Explanation | None:
-    """None for a run that has ended."""
+    """None for a run that has ended. `step`: of several things that it waits for, what this one waits for."""
     run = status.row.id
     if status.status.is_final:
         return None
@@ -125,15 +126,18 @@ def explain(
         nobody, resume = "; no process runs it now", (f"perdure resume {run}",)
     if pending and not status.is_owned:
         return Explanation(f"It has something to decide: {pending[-1].text}{nobody}.", resume)
-    text, command = _cause(status, execution, steps, now)
+    text, command = _cause(status, execution, steps, now, step)
     return Explanation(f"{text}{nobody}.", ((command,) if command else ()) + resume)
 
 
-def _cause(status: RunStatus, execution: Execution, steps: Sequence[StepOverview], now: Instant) -> tuple[str, str]:
+def _cause(
+    status: RunStatus, execution: Execution, steps: Sequence[StepOverview], now: Instant, about: str = ""
+) -> tuple[str, str]:
     """In order of what needs a person most; work in hand comes before what merely takes its time."""
     awaited = sorted(
         status.awaited, key=lambda wait: _FIRST.index(wait.reason) if wait.reason in _FIRST else len(_FIRST)
     )
+    awaited.sort(key=lambda wait: not (about and f"'{about}'" in wait.text(now)))
     first = awaited[0] if awaited else None
     if first is not None and first.reason in _FIRST:
         return _phrase(first, execution, len(awaited), now)

@@ -7,6 +7,7 @@ from perdure.dialects.flow.run.moves import ROOT
 from perdure.dialects.flow.state import events as f
 from perdure.dialects.flow.state.body import SINGLE, Body, Call, Frame, MiddlewareScope, Step
 from perdure.dialects.flow.state.values import Cell
+from perdure.dialects.flow.steps.match import MatchFields
 from perdure.kernel import events as e
 from perdure.kernel.evaluation_trace import ReadPath, ValuePart, ValueSource, ValueTracer, ValueWrite
 from perdure.kernel.execution import Execution
@@ -140,10 +141,7 @@ class FlowValues(ValueTracer):
     def _in_step(self, frame: Frame, event: e.Event, before: str) -> Iterator[ValueWrite]:
         step = frame.step
         if isinstance(event, f.StepLeft):
-            cases = getattr(self._program.flows[frame.flow].steps[before].fields, "cases", ())
-            for index, case in enumerate(cases):
-                text = f"the condition of the case that leads to {case.next!r}"
-                yield ValueWrite(("condition", case.next), text, site=f"/cases/{index}/when")
+            yield from _conditions(self._program.flows[frame.flow].steps[before].fields, event.next)
         if isinstance(event, _LEAVING):
             yield ValueWrite(("output", before), "", same_as=_key(frame.value))
             for name in event.bound:
@@ -311,3 +309,21 @@ def _site_of_result(event: e.Event) -> str:
         case f.StepEnded():
             return ""
     return "/value"
+
+
+def _conditions(fields: Any, next_step: str) -> Iterator[ValueWrite]:
+    """Of a Match: those of the cases that were asked; what comes behind the one that held is decided by that one."""
+    if not isinstance(fields, MatchFields):
+        return
+    cases = fields.cases
+    taken = next((index for index, case in enumerate(cases) if case.next == next_step), len(cases))
+    asked = cases[: taken + 1]
+    for index, case in enumerate(asked):
+        text = f"the condition of the case that leads to {case.next!r}"
+        yield ValueWrite(("condition", case.next), text, site=f"/cases/{index}/when")
+    if taken < len(cases):
+        known = {case.next for case in asked}
+        for name in dict.fromkeys(clause.next for clause in (*cases[taken + 1 :], fields.default)):
+            if name not in known:
+                text = f"the condition of the case that led to {next_step!r} instead"
+                yield ValueWrite(("condition", name), text, site=f"/cases/{taken}/when")
