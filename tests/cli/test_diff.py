@@ -64,3 +64,11 @@ def test_where_two_runs_part(language: str, tmp_path: Path) -> None:
     assert "first other decision at " in line.here("diff", one, other, "--db", url).out
     assert "from event 1 to now" in line.here("diff", one, "--at", "1", "--db", url).out
     line.here("diff", one, other, "--at", "1", "--db", url, code=2)
+
+    replay = ("replay", "--with", str(document), "--db", url, "--json")  # ANA-031: RUN…, or a filter
+    replayed = line.here(*replay, "--filter", "status=succeeded").json["runs"]
+    assert {run["run"] for run in replayed} == {one, same, other}
+    assert {run["verdict"] for run in replayed} == {"same"}
+    assert line.here(*replay, "--filter", "name=nobody").json["runs"] == []
+    for wrong in ("nam=x", "status=good", "label=x", "name"):
+        line.here(*replay, "--filter", wrong, code=2)

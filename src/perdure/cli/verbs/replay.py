@@ -32,12 +32,14 @@ examples:
   perdure replay --with new.json 06g2k              one run: same, or where it parts and how
   perdure replay --with new.json --name orders      the latest 20 runs with this name
   perdure replay --with new.json --name orders --status failed --limit 100 --json
+  perdure replay --with new.json --filter label=team=blue --filter status=failed
 
 Results that were recorded answer the tasks of the new document, by step and path, in virtual time. Nothing is called
 and nothing is changed. The exit code is 7 if a run diverges, or needs a result that nobody recorded.
 """
 
 SAME = "same"
+FILTERS = ("name", "status", "label", "namespace", "started_after", "started_before")
 
 Document = tuple[str, bytes, list[AppliedDocument]]
 """Where it comes from, its text, and what is applied with it."""
@@ -55,22 +57,44 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--status", metavar="S", dest="by_status", action="append", default=[], choices=[s.value for s in Status]
     )
+    group.add_argument(
+        "--filter",
+        metavar="K=V",
+        dest="filters",
+        action="append",
+        default=[],
+        help=f"K is one of {', '.join(FILTERS)}; e.g. status=failed, label=team=blue; may be repeated",
+    )
     group.add_argument("--limit", metavar="N", type=int, default=20, help="at most so many (default: 20)")
     a.add_load(parser)
 
 
 def perform(args: argparse.Namespace, talk: Console) -> int:
-    if bool(args.runs) == bool(args.by_name or args.by_status):
-        raise BadUsage("which runs? Name them, or choose them by --name or --status: one or the other")
-    return complete(_replay(args, talk))
+    if bool(args.runs) == bool(args.by_name or args.by_status or args.filters):
+        raise BadUsage("which runs? Name them, or choose them by --name, --status or --filter: one or the other")
+    return complete(_replay(args, talk, _query(args)))
 
 
-async def _replay(args: argparse.Namespace, talk: Console) -> int:
+def _query(args: argparse.Namespace) -> ListQuery:
+    members: dict[str, Any] = {"name": args.by_name, "status": list(args.by_status), "label": []}
+    for text in args.filters:
+        name, equals, value = text.partition("=")
+        if name not in FILTERS or not equals or (name == "label" and "=" not in value):
+            raise BadUsage(f"{text!r} is not a filter (expected K=V, K one of {', '.join(FILTERS)})")
+        if name == "status" and value not in [status.value for status in Status]:
+            raise BadUsage(f"{value!r} is not a status (expected one of {', '.join(Status)})")
+        if isinstance(members.get(name), list):
+            members[name].append(value)
+        else:
+            members[name] = value
+    return ListQuery(**members, roots=True)
+
+
+async def _replay(args: argparse.Namespace, talk: Console, query: ListQuery) -> int:
     document = (*read(args.document), read_applied(args.apply))
     async with open_access(args, talk) as access:
         runs = [await access.resolve(name) for name in args.runs]
         if not runs:
-            query = ListQuery(name=args.by_name, status=args.by_status, roots=True)
             runs = [run.id for run in (await list_all(access, query, max(1, args.limit))).runs]
         verdicts: list[Any] = []
         for run in runs:
