@@ -59,7 +59,10 @@ def test_runs_are_moved_by_a_plan(line: CommandLine, tmp_path: Path) -> None:
     plan = json.loads((tmp_path / "plan.json").read_text())
     assert plan["moves"][0]["runs"] == [run] and plan["document"] == _story("new")
     assert line.here("migrate", "--plan", "plan.json", "--dry-run", "--json").json["counts"]["safe"] == 1
+    (tmp_path / "all.json").write_text(line.here("impact", "new.yaml", "--json").out)  # the plan is in it
+    assert line.here("migrate", "--plan", "all.json", "--dry-run", "--json").json["counts"]["safe"] == 1
     assert "recorded" in line.here("migrate", "--plan", "plan.json").out
+    assert "is recorded, and happens when it is resumed" in line.here("migrate", "--undo", run, code=9).out
     shown = _finish(line, run)
     assert shown["status"]["output"]["value"] == "new"
     assert "storyrun.migrated" in line.here("history", run).out

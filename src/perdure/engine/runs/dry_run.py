@@ -215,6 +215,8 @@ def _phrase(execution: Execution, input: i.Input) -> str:
             return "cancel"
         case i.EffectSettle(effect, result):
             return f"effect {effect!r} settled as {'not done' if result is None else 'done'}"
+        case i.Migrate():
+            return "a move to another document"
         case _:
             return "redrive"
 

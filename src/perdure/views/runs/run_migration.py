@@ -100,9 +100,11 @@ async def read_new_document(
 
 
 def read_plan(text: bytes) -> MigrationPlan:
-    """JSON or YAML, as somebody has perhaps edited it."""
+    """JSON or YAML, as somebody has perhaps edited it; or all that `perdure impact --json` has answered."""
     try:
-        plan = msgspec.convert(read_document(text).data, MigrationPlan)
+        data = read_document(text).data
+        whole = isinstance(data, dict) and "counts" in data and "plan" in data
+        plan = msgspec.convert(data["plan"] if whole else data, MigrationPlan)
     except UnreadableText as error:
         raise BadRequest(f"it cannot be read: {error}") from None
     except msgspec.ValidationError as error:
@@ -325,6 +327,9 @@ async def _undo(
     state = execution.state
     if not state.documents_before:
         return "refused", "it was not moved to another document, or that was undone"
+    if state.program != row.program:
+        reason = f"its move to document {state.program.hex()[:12]} is recorded, and happens when it is resumed"
+        return "refused", f"{reason}: undo it then"
     former = state.documents_before[-1]
     text = await client.text(run, former.document)
     pinned = await client.store.program(row.program)
