@@ -33,6 +33,17 @@ def workers() -> Iterator[None]:
                 GO.wait(60)
             return message.payload
 
+        @perdure.streaming_engram("talks")
+        def talks(config: Any, message: Any, context: Any) -> Any:
+            """Uses all of its context, without awaiting anything."""
+            context.log(f"got {message.payload['n']}", "warning", n=message.payload["n"])
+            context.heartbeat({"n": message.payload["n"]})
+            context.emit_signal("last", message.payload["n"])
+            context.record_effect(f"n{message.payload['n']}", "ok")
+            paid = context.effect_once("pay", lambda: {"paid": message.payload["n"]})
+            heard = [event["payload"] for event in context.replay_signals()["events"]]
+            return {**paid, "heard": heard}
+
     yield
     GO.set()
 
@@ -56,6 +67,25 @@ async def test_a_channel_of_sixteen_is_between_the_hub_and_a_worker(tmp_path: Pa
         await run.end()
 
     assert [payload["n"] for _, payload, *_ in SEEN["sink"]] == list(range(60))
+
+
+async def test_a_plain_function_uses_its_context_as_in_a_batch(tmp_path: Path) -> None:
+    """STR-091 STR-095: log, heartbeat, signals and effects answer at once; the function runs in a thread."""
+    steps = """
+  steps:
+  - {name: source, ref: {name: numbers}, with: {count: 2}}
+  - {name: talk, ref: {name: talks}, needs: [source]}
+  output: {talk: "{{ steps.talk.output }}"}
+"""
+    async with played(tmp_path, story(steps)) as run:
+        shown = await run.end()
+        history = await run.history()
+
+    assert shown["status"]["output"] == {"talk": {"paid": 1, "heard": [0, 1]}}
+    status = shown["stepRuns"]["talk"]["status"]
+    assert status["signals"] == {"last": 1} and len(status["effects"]) == 4
+    logged = [event["payload"]["log"] for event in history if event["event_type"] == "step.logged"]
+    assert [[line["message"] for line in lines] for lines in logged] == [["got 0", "got 1"]]
 
 
 async def test_a_worker_that_hangs_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,7 +141,10 @@ def _topology_report(turn: Turn, content: Any) -> None:
     elif isinstance(part := content.get("effect"), dict) and step and (key := _key(part)):
         effect(turn, step, key, str(part.get("status") or "succeeded"), part.get("details"))
     elif isinstance(part := content.get("log"), list) and part and step:
-        turn.emit(s.LogKept(step, 1, len(part), turn.keep(jsontext.encode({"log": part})), turn.now))
+        kept = {name: content[name] for name in ("log", "dropped") if name in content}
+        turn.emit(s.LogKept(step, 1, len(part), turn.keep(jsontext.encode(kept)), turn.now))
+    elif isinstance(part := content.get("replaySignals"), dict) and part.get("step"):
+        answer = replay(turn, str(part["step"]), _seq(part, "sinceSeq"))
     turn.answer = i.Accepted(jsontext.encode(answer))
 
 

@@ -58,13 +58,16 @@ class StepLog:
         dropped = self._dropped + len(self._lines) - len(lines)
         return {"log": list(lines), "dropped": dropped} if dropped else {"log": list(lines)}
 
-    async def report(self, context: TaskContext) -> None:
+    async def report(self, context: TaskContext, step: str = "") -> None:
         """Report the log to the run. If that fails (another execution has the task, or the run cannot be reached), the
         log is dropped: the worker's log has it too, and the result of the Engram matters more.
+
+        `step`: where one task carries several steps.
         """
         if self._lines:
             with suppress(PerdureError):
-                await context.report(self._report(context.secrets))
+                report = self._report(context.secrets)
+                await context.report({"step": step, **report} if step else report)
 
     def report_blocking(self, context: BlockingContext) -> None:
         if self._lines:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -175,7 +176,11 @@ class StreamContext(EngramContext):
     def heartbeat(self, detail: Any = None) -> None:
         """A sign of life, for a worker that is busy with one message for long (STR-087)."""
         self._session.note_life()
-        super().heartbeat(detail)
+        self._notify(self._inner.heartbeat, detail)
+
+    def log(self, message: str, level: str = "info", **fields: Any) -> None:
+        self._notify(partial(self._inner.log, **fields), message, level)
+        self.logbook.add(str(message), level, fields)
 
     def publish(
         self,
@@ -225,6 +230,19 @@ class StreamContext(EngramContext):
     def emit_signal(self, key: str, value: Any = None) -> Any:
         self._session.note_signal(key, value)
         return self._wait(self._task_context.report({"step": self.step, "signal": {"key": key, "value": value}}))
+
+    async def report_log(self) -> None:
+        await self.logbook.report(self._task_context, self.step)
+
+    def replay_signals(self, since: int = 0, step: str | None = None) -> Any:
+        return self._wait(super().replay_signals(since, step))
+
+    def _notify(self, call: Callable[..., None], *arguments: Any) -> None:
+        """What needs no answer; the port of the task belongs to the loop's thread."""
+        if self._loop is None:
+            call(*arguments)
+        else:
+            self._loop.call_soon_threadsafe(call, *arguments)
 
     def _wait(self, work: Any) -> Any:
         if self._loop is None:
