@@ -209,6 +209,32 @@ async def test_a_join_that_stays_incomplete_is_given_up_in_time(tmp_path: Path, 
     assert stream_of(shown, "both")["received"] == 3
 
 
+@pytest.mark.parametrize("replay", ["none", "durable"])
+async def test_runtime_of_a_join_reads_all_that_was_joined(tmp_path: Path, replay: str) -> None:
+    """STR-052 STR-054 STR-133: rendered for the whole, handed over as its inputs; one that fails is counted once."""
+    steps = """
+  steps:
+  - {name: left, ref: {name: numbers}, with: {count: 2, joins: true}}
+  - {name: right, ref: {name: numbers}, with: {count: 2, joins: true}}
+  - name: both
+    ref: {name: collect}
+    with: {into: both}
+    needs: [left, right]
+    runtime: {sum: "{{ printf `%v+%v` steps.left.n steps.right.n }}", whole: "{{ packet.payload.left.n }}"}
+  - name: wrong
+    ref: {name: collect}
+    with: {into: wrong}
+    needs: [left, right]
+    runtime: {none: "{{ packet.payload.middle.n }}"}
+"""
+    async with played(tmp_path, story(steps, transport(replay))) as run:
+        shown = await run.end()
+
+    assert [inputs for _, _, inputs, _ in SEEN["both"]] == [{"sum": f"{n}+{n}", "whole": n} for n in range(2)]
+    wrong = stream_of(shown, "wrong")
+    assert (wrong["received"], wrong["dropped"], wrong["errors"]) == (2, {"expression_error": 2}, 2)
+
+
 async def test_packets_without_a_key_pass_a_join_by_themselves(tmp_path: Path) -> None:
     """STR-054: ids that were made up for different sources are no keys; those of one journey are."""
     steps = """

@@ -23,17 +23,18 @@ WORK_OF_A_PACKET = 10 * STEPS_PER_MILLISECOND
 T = TypeVar("T")
 
 
-class FailedInputs(msgspec.Struct, frozen=True):
-    """The inputs of a step could not be rendered: the step gets nothing, and says so to those below it."""
-
-    error: StreamMessage
-
-
 class Gates:
     def __init__(
-        self, expressions: Expressions, inlets: Mapping[str, Inlet], notices: Notices, run: Mapping[str, str]
+        self,
+        expressions: Expressions,
+        inlets: Mapping[str, Inlet],
+        notices: Notices,
+        run: Mapping[str, str],
+        publish_error: Callable[[str, StreamMessage, int], object],
     ) -> None:
+        """`publish_error`: what a step says to those below it when its inputs could not be rendered."""
         self._run = run
+        self._publish_error = publish_error
         self._expressions = expressions
         self._inlets = inlets
         self._notices = notices
@@ -76,18 +77,19 @@ class Gates:
             is_allowed = is_allowed or matches
         return is_allowed or not has_allow
 
-    def gate(self, plan: StreamStep, message: StreamMessage, now: int) -> StreamMessage | FailedInputs | None:
-        """The message as the step gets it; None: not at all."""
+    def passes(self, plan: StreamStep, message: StreamMessage, now: int) -> bool:
+        """Whether the step's `if` lets the message pass."""
         try:
             roots = self._roots(plan, message)
-            if plan.condition and not self._evaluate(lambda: self._expressions.holds(plan.name, roots)):
-                return None
+            return self._evaluate(lambda: self._expressions.holds(plan.name, roots))
         except GateProblem as problem:
             self._drop(plan, str(problem), now)
-            return None
-        if not plan.runtime:
-            return message
+            return False
+
+    def with_inputs(self, plan: StreamStep, message: StreamMessage, now: int) -> StreamMessage | None:
+        """The message with the step's rendered `runtime`; None: that failed, and the step says so."""
         try:
+            roots = self._roots(plan, message)
             inputs = jsontext.encode(self._evaluate(lambda: self._expressions.render(plan.name, roots)))
         except GateProblem as problem:
             self._drop(plan, str(problem), now)
@@ -95,7 +97,8 @@ class Gates:
             error = StreamMessage(message.id, ERROR, message.at_ms, message.metadata, payload)
             error.partition, error.steps, error.root = message.partition, message.steps, message.root
             error.origin, error.trace = message.origin, message.trace
-            return FailedInputs(error)
+            self._publish_error(plan.name, error, now)
+            return None
         return msgspec.structs.replace(message, inputs=inputs)
 
     def _matches(self, publisher: StreamStep, rule: int, message: StreamMessage) -> bool:

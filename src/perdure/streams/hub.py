@@ -1,6 +1,6 @@
 """The hub: routes what steps publish, and keeps what they have not acknowledged.
 
-    publish ─▶ rules ─▶ `if` ─▶ `runtime` ─▶ join ─▶ partition ─▶ inlet of the downstream ─▶ take ─▶ acknowledge
+    publish ─▶ rules ─▶ `if` ─▶ join ─▶ `runtime` ─▶ partition ─▶ inlet of the downstream ─▶ take ─▶ acknowledge
 
 It decides and changes its own state at once: nothing it does can fail half way. What must survive it is collected as
 rows (`rows.py`); who drives it writes them, and answers a publisher after that. Who drives it also hears which steps
@@ -8,9 +8,10 @@ have something to take (`woken`) and whether publishers that were held may go on
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 from perdure.streams.chunks import ChunkAssembler
-from perdure.streams.gates import FailedInputs, Gates, check_lane
+from perdure.streams.gates import Gates, check_lane
 from perdure.streams.hub_metadata import Tracer
 from perdure.streams.inlet import Inlet, Packet, bounded
 from perdure.streams.joins import FanIn
@@ -58,7 +59,8 @@ class Hub:
         self.journeys = Journeys(topology)
         self.notices = Notices()
         self.rows = RowBuffer()
-        self.gates = Gates(expressions, self.inlets, self.notices, identity)
+        publish_error = partial(self._publish, is_explicit=False, begins=False)
+        self.gates = Gates(expressions, self.inlets, self.notices, identity, publish_error)
         self._tracer = Tracer(identity)
         self.fan_in = FanIn(self.graph, self.rows, self._ids, self.journeys, self.notices)
         self.outputs: dict[str, bytes] = {}  # the last payload of each step
@@ -142,22 +144,22 @@ class Hub:
         """Give a message to one step, if its `if` lets it pass."""
         if plan.name in self.closed:
             return
-        if plan.condition or plan.runtime:
-            passed = self.gates.gate(plan, message, now)
-            if isinstance(passed, FailedInputs):
-                self._publish(plan.name, passed.error, now, is_explicit=False, begins=False)
-            if not isinstance(passed, StreamMessage):
-                return
-            message = passed
+        if plan.condition and not self.gates.passes(plan, message, now):
+            return
+        is_part = plan.name in self.fan_in and message.kind != HOOK
+        passed = self.gates.with_inputs(plan, message, now) if plan.runtime and not is_part else message
+        if passed is None:
+            return
         inlet.state.counters.arrive(self._public.get(upstream, ""))
         if plan.settings.lanes:
-            check_lane(plan, message, "subscribe")
-        if plan.name in self.fan_in and message.kind != HOOK:
-            combined = self.fan_in.add(upstream, plan, inlet, message, now)
-            if combined is None:
+            check_lane(plan, passed, "subscribe")
+        if is_part:
+            passed = self.fan_in.add(upstream, plan, inlet, message, now)
+            if plan.runtime and passed is not None:
+                passed = self.gates.with_inputs(plan, passed, now)  # of the whole: it reads all upstreams (STR-054)
+            if passed is None:
                 return
-            message = combined
-        self._enqueue(plan, inlet, message, now)
+        self._enqueue(plan, inlet, passed, now)
 
     def _enqueue(self, plan: StreamStep, inlet: Inlet, message: StreamMessage, now: int) -> None:
         settings = plan.settings
@@ -268,9 +270,7 @@ class Hub:
             return
         self.closed.add(step)
         inlet = self.inlets[step]
-        for packet in inlet.drop(lambda packet: True, "cancelled"):
-            self._forget(self.graph.steps[step], packet)
-        for packet in inlet.abandon():
+        for packet in [*inlet.drop(lambda packet: True, "cancelled"), *inlet.abandon()]:
             self._forget(self.graph.steps[step], packet)
         self._look_at_pressure(self.graph.steps[step], inlet, now)
         for target, plan, below in self._targets[step]:
