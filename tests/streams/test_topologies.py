@@ -235,6 +235,27 @@ async def test_runtime_of_a_join_reads_all_that_was_joined(tmp_path: Path, repla
     assert (wrong["received"], wrong["dropped"], wrong["errors"]) == (2, {"expression_error": 2}, 2)
 
 
+@pytest.mark.parametrize("phase", ["Finished", "Canceled"])
+async def test_a_stop_that_is_no_failure_compensates_nothing(tmp_path: Path, phase: str) -> None:
+    """STR-057 STY-086: the run ends in the phase and with the message of the stop."""
+    steps = """
+  steps:
+  - {name: source, ref: {name: numbers}, with: {count: 1, stays: true}}
+  - name: enough
+    type: stop
+    needs: [source]
+    with: {phase: PHASE}
+    runtime: {message: "at {{ packet.payload.n }}"}
+  compensations: [{name: undo, type: condition}]
+"""
+    async with played(tmp_path, story(steps.replace("PHASE", phase))) as run:
+        shown = await run.end()
+
+    status = shown["status"]
+    assert (status["phase"], status["conditions"][0]["reason"], status["message"]) == (phase, "Canceled", "at 0")
+    assert states(shown) == {"source": "Finished", "enough": phase, "undo": "Skipped"}
+
+
 async def test_packets_without_a_key_pass_a_join_by_themselves(tmp_path: Path) -> None:
     """STR-054: ids that were made up for different sources are no keys; those of one journey are."""
     steps = """

@@ -117,7 +117,7 @@ def _end_step(turn: Turn, end: dict[str, Any]) -> None:
         str(end.get("message") or ""),
         output=None if output is None else jsontext.encode(output if isinstance(output, dict) else {"value": output}),
         error=failed,
-        interrupted=phase is StoryPhase.FINISHED,
+        interrupted=phase in (StoryPhase.FINISHED, StoryPhase.CANCELED),
     )
 
 
