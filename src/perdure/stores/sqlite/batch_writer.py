@@ -130,16 +130,15 @@ class BatchWriter:
                 )
             if change.stream_rows:
                 self._keep_stream_rows(number, change)
-            for message in change.messages:
-                delivered.append(self.send(message, change.partition))
-            has_past = change.create is None  # else it has no permits and no tasks yet
-            if change.permits_asked or change.permits_released or (change.ended and has_past):
+            delivered += [self.send(message, change.partition) for message in change.messages]
+            ends = change.ended and change.create is None  # a new run has no permits and no tasks yet
+            if change.permits_asked or change.permits_released or ends:
                 scopes |= self._permits(change, delivered)
             if change.disowned or change.name_claims:
                 self._hand_names_on(change)
             if change.memories:
                 self._remember(change, now)
-            if change.offers or change.withdrawn or change.recalled or (change.ended and has_past):
+            if change.offers or change.withdrawn or change.recalled or ends:
                 self._tasks(change, delivered, now)
             if change.acts:
                 acts.extend(change.acts)

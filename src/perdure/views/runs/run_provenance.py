@@ -248,7 +248,7 @@ class _ReadSecrets:
         self._known: dict[int, bool] = {}  # by the identity of values, which live as long as their links
 
     def are_in(self, link: ProvenanceLink) -> bool:
-        return any([self._are_in_value(value) for _, value in link.reads])
+        return any(self._are_in_value(value) for _, value in link.reads)
 
     def _are_in_value(self, value: Any) -> bool:
         found = self._known.get(id(value))
