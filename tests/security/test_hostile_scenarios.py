@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from perdure.cli import document_files
 from perdure.services.scenarios import suite
 from tests.cli.commandline import CommandLine
 
@@ -46,3 +47,9 @@ def test_a_schedule_that_is_nested_too_deep_is_refused(line: CommandLine) -> Non
     (line.folder / "deep.json").write_text("[" * 100_000)
     told = line.here("sim", "f.json", "--trace", "deep.json", code=2).err
     assert "it is not JSON" in told and "unexpected" not in told
+
+
+def test_a_plan_of_a_move_is_read_up_to_a_limit(line: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document_files, "LARGEST_FILE", 1 << 20)
+
+    assert "has more than 1 MiB" in line.here("migrate", "--plan", "/dev/zero", code=None).err

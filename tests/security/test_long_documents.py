@@ -1,15 +1,22 @@
 """Documents of many steps and many mistakes are checked in a time that grows with their length."""
 
 import json
+import re
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from perdure.cli import document_files
 from perdure.cli.errors import BadUsage
+from perdure.dialects.playbook.document.conversion import _in_templates
 from perdure.dialects.story.plan import step_graph
 from perdure.dialects.story.plan.step_graph import StepGraph
+from perdure.editor.document_tree import DocumentTree
+from perdure.editor.nodes import NodeKind
 from perdure.engine.resources.document_validation import _parse
 from perdure.kernel.documents import problems
 from perdure.kernel.documents.validation import ValidationContext
@@ -113,3 +120,35 @@ def test_long_names_are_not_compared_with_each_other(monkeypatch: pytest.MonkeyP
     assert problems.guess(f"{long}a", [f"{long}b"]) == problems.guess("a", [f"{long}b"]) == ""
     assert problems.guess("a", ["ab", long]) == "; did you mean 'ab'?"
     assert max(map(len, compared)) <= 100
+
+
+OLD_TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
+
+
+@given(st.text("{}% a", max_size=40))
+def test_templates_of_a_legacy_document_are_found_as_a_pattern_finds_them(text: str) -> None:
+    assert _in_templates(text, lambda found: f"<{found}>") == OLD_TEMPLATE.sub(lambda match: f"<{match[0]}>", text)
+
+
+def test_templates_that_are_not_closed_are_looked_for_in_a_time_that_grows_with_the_text() -> None:
+    """A legacy Playbook of 120 KB kept `perdure convert` busy for more than a minute."""
+
+    def took(count: int) -> float:
+        texts = "{{ " * count
+        times = []
+        for _ in range(5):
+            before = time.thread_time()
+            _in_templates(texts, str)
+            times.append(time.thread_time() - before)
+        return min(times)
+
+    assert took(16_000) < 16 * took(2_000)  # 8 times as much; 64 times as much when each looked at all behind it
+
+
+def test_what_stands_beside_a_member_is_collected_once() -> None:
+    """Each of 80,000 members collected all others: the language server was busy for minutes."""
+    tree = DocumentTree("a: 1\nb: 2\n")
+    node = next(node for node in tree.roots[0].walk() if node.kind is NodeKind.MAPPING)
+
+    assert node.values() == {"a": "1", "b": "2"}
+    assert node.values() is node.values()

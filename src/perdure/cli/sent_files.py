@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from perdure.cli.document_files import read
+
 
 class SentFiles:
     """Texts under names without places of this machine: below this folder, or below what all have in common."""
@@ -16,7 +18,7 @@ class SentFiles:
         if not all(place.is_relative_to(base) for place in places.values()):
             base = Path(os.path.commonpath([place.parent for place in places.values()]))
         self.names = {str(path): place.relative_to(base).as_posix() for path, place in places.items()}
-        self.texts = {self.names[str(path)]: path.read_text(encoding="utf-8") for path in listed}
+        self.texts = {self.names[str(path)]: read(str(path))[1].decode() for path in listed}
         self._paths = {name: path for path, name in self.names.items()}
 
     def path(self, name: str) -> str:

@@ -34,13 +34,18 @@ class Node:
     has_colon: bool = True  # of a member; without one its name is still being written
     is_flow: bool = False  # in braces or brackets
     on_line_of_key: bool = False  # a member, whose value begins on the line of its name
+    _values: dict[str, str] | None = field(default=None, repr=False)
+    _counted: int = field(default=0, repr=False)  # children, when the values were collected
 
     def child(self, step: Step) -> "Node | None":
         return next((child for child in self.children if child.step == step), None)
 
     def values(self) -> dict[str, str]:
-        """The members that are scalars."""
-        return {str(child.step): child.text for child in self.children if child.kind is NodeKind.SCALAR}
+        """The members that are scalars. Collected once: each member asks for those beside it."""
+        if self._values is None or self._counted != len(self.children):
+            self._values = {str(child.step): child.text for child in self.children if child.kind is NodeKind.SCALAR}
+            self._counted = len(self.children)
+        return self._values
 
     def ancestors(self) -> "Iterator[Node]":
         node = self.parent

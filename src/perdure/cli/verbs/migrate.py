@@ -3,13 +3,13 @@
 import argparse
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from perdure.cli import arguments as a
 from perdure.cli.console import Console, Paint, cut, width_of
+from perdure.cli.document_files import read
 from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
@@ -87,7 +87,7 @@ async def _migrate_here(observer: Client, body: dict[str, Any]) -> dict[str, Any
 
 def _read(path: str) -> MigrationPlan:
     try:
-        return read_plan(Path(path).read_bytes())
+        return read_plan(read(path)[1])
     except OSError as error:
         raise BadUsage(f"{path}: {error.strerror or error}") from None
     except BadRequest as error:

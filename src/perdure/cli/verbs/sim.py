@@ -12,6 +12,7 @@ from perdure.analysis.fault_schedules import FAULTS
 from perdure.analysis.simulation import INVARIANTS
 from perdure.cli import arguments as a
 from perdure.cli.console import Console
+from perdure.cli.document_files import read
 from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
@@ -111,7 +112,7 @@ async def _ask_server(args: argparse.Namespace, talk: Console) -> int:
         body["input"] = args.input
     if args.trace is not None:
         body["trace"] = "perdure.trace.json"
-        sent.texts["perdure.trace.json"] = args.trace.read_text(encoding="utf-8")
+        sent.texts["perdure.trace.json"] = read(str(args.trace))[1].decode()
     async with server_access(args, talk.say) as server:
         answer = await server.simulate(body)
     if args.trace is not None:

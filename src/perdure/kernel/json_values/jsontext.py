@@ -64,13 +64,14 @@ def _decode_large(text: bytes | str) -> Any:
     return _decode_text(text)
 
 
-def _has_many(text: bytes, sign: bytes, start: int = 0) -> bool:
+def _has_many(text: bytes, sign: bytes) -> bool:
     """Whether there may be so many elements or members that one call which separates them would be long."""
     count = 0
-    for at in range(start, len(text), 8 * PIECE):
+    for at in range(0, len(text), 8 * PIECE):
         count += text.count(sign, at, at + 8 * PIECE)
         if count > _SEPARATED_AT_ONCE:
             return True
+        rest()
     return False
 
 
@@ -126,10 +127,12 @@ def _decode_list(text: bytes) -> list[Any]:
             break
         if cut < 0:
             break
-    if _has_many(text, b",", at):
-        items += _decode_in_windows(b"[" + text[at:])
+    remaining = text if at == 1 else b"[" + text[at:]
+    rest()
+    if _has_many(remaining, b","):
+        items += _decode_in_windows(remaining)
         return items
-    for piece, is_alone in _grouped(_elements(b"[" + text[at:])):
+    for piece, is_alone in _grouped(_elements(remaining)):
         if is_alone:
             items.append(decode(piece))
         else:

@@ -5,7 +5,7 @@ counterpart stays as it is, is reported, and is refused by the checks: nothing i
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from perdure.dialects.playbook import tools
@@ -24,7 +24,8 @@ RETRY_MEMBERS = {
 }
 MODES = {"sequential": "sequential", "async": "parallel", "parallel": "parallel", "sequence": "sequential"}
 
-_TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
+_OPENING = re.compile(r"(?=(\{[{%]))")
+_CLOSING = {"{{": "}}", "{%": "%}"}
 _NAMES = (
     (re.compile(r"(?<![\w.\"'])vars\."), "ctx."),
     (re.compile(r"(?<![\w.\"'])outcome\.result\b"), "output.data"),
@@ -368,7 +369,7 @@ def _own_result(value: Any) -> Any:
     """A template that reads the result of its own step by the name `result`."""
     match value:
         case str():
-            return _TEMPLATE.sub(lambda match: _OWN_RESULT.sub("output.data", match[0]), value)
+            return _in_templates(value, lambda template: _OWN_RESULT.sub("output.data", template))
         case dict():
             return {name: _own_result(inner) for name, inner in value.items()}
         case list():
@@ -377,10 +378,23 @@ def _own_result(value: Any) -> Any:
 
 
 def _renamed(text: str) -> str:
-    def rename(match: re.Match[str]) -> str:
-        template = match[0]
+    def rename(template: str) -> str:
         for pattern, name in _NAMES:
             template = pattern.sub(name, template)
         return _SUCCESS.sub(r"\1\2ok\2", template)
 
-    return _TEMPLATE.sub(rename, text)
+    return _in_templates(text, rename)
+
+
+def _in_templates(text: str, change: Callable[[str], str]) -> str:
+    """The text with its templates changed, in a time that grows with its length, however many are not closed."""
+    last = {opening: text.rfind(closing) for opening, closing in _CLOSING.items()}
+    parts: list[str] = []
+    at = 0
+    for match in _OPENING.finditer(text):
+        begin, opening = match.start(), match[1]
+        if begin >= at and begin + 2 <= last[opening]:
+            end = text.find(_CLOSING[opening], begin + 2) + 2
+            parts += [text[at:begin], change(text[begin:end])]
+            at = end
+    return "".join([*parts, text[at:]])

@@ -19,6 +19,7 @@ from perdure.kernel.inputs import CONTROL_WAIT_RANK
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.outcomes import Failed, Status, Succeeded
 from perdure.kernel.turn import Turn
+from perdure.kernel.turn_budget import rests
 
 LISTED = 100  # entries of each list in the summary (PBK-143)
 DEADLOCK = "ADMISSION_DEADLOCK"
@@ -216,7 +217,8 @@ def _finish(turn: Turn, body: b.Body, program: Program) -> None:
     else:
         result = lent_references.wrap_result(turn, result_of(body, program, turn.state.options), body.ctx.data)
         envelope = {"execution_id": turn.execution.id, "status": status, **result}
-        outcome = Succeeded(jsontext.encode_finite(envelope))  # all of it was read from JSON
+        encode = jsontext.encode if rests() else jsontext.encode_finite  # all of it was read from JSON
+        outcome = Succeeded(encode(envelope))
         end_status = Status.PARTIAL if status == "partial" else Status.SUCCEEDED
     for timer in body.bounds:
         turn.drop_timer(timer)
