@@ -85,6 +85,7 @@ class Command:
 
 
 LINES_LOGGED = 1_000
+_LINES_AT_ONCE = 50  # each is searched for secrets
 _BYTES_LOGGED = 1 << 20  # in which they are looked for
 _END_IN_A_FAILURE = 100_000  # characters of output that is too much for one, a multiple of four for Base64
 
@@ -99,12 +100,13 @@ class CommandResult:
         self._output = _members({"stdout": (self.out, out.is_truncated), "stderr": (self.err, err.is_truncated)})
         self._lines = {"stdout": _last_lines(self.out), "stderr": _last_lines(self.err)}
 
-    def log(self, context: TaskContext, *streams: str) -> "CommandResult":
-        """Its output as lines of the task's log; of very much the last lines."""
+    async def log(self, context: TaskContext, *streams: str) -> None:
+        """Its output as lines of the task's log, of very much the last lines; others have their turn between them."""
         for name in streams:
-            for line in self._lines[name]:
+            for count, line in enumerate(self._lines[name], 1):
                 context.log(line, stream=name)
-        return self
+                if count % _LINES_AT_ONCE == 0:
+                    await asyncio.sleep(0)
 
     def result(self) -> dict[str, Any]:
         return {"exit_code": self.exit_code, **self.output()}

@@ -42,7 +42,7 @@ async def script(
             cwd=place,
             timeout=how.timeout(timeout),
         ).run()
-    result.log(context, "stdout", "stderr")
+    await result.log(context, "stdout", "stderr")
     if result.exit_code != 0:
         raise result.failure(PREFIX)
     return result.result()

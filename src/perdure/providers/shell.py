@@ -53,7 +53,7 @@ async def shell(
             grace=grace,
             limit=max_output,
         ).run()
-    result.log(context, *(("stderr",) if parse == "json" else ("stdout", "stderr")))
+    await result.log(context, *(("stderr",) if parse == "json" else ("stdout", "stderr")))
     if result.exit_code not in (expect or [0]):
         raise result.failure(PREFIX)
     is_little = len(result.out) <= READ_AT_ONCE
