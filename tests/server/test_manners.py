@@ -257,6 +257,18 @@ def test_figures_out_of_range_are_bad_requests(server: Server) -> None:
     assert server.admin("GET", f"/api/v1/runs?{labels}").problem[0] == 400
 
 
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+05:00", "9999-12-31T23:59:59-05:00"])
+def test_times_that_no_year_has_are_bad_requests(server: Server, time: str) -> None:
+    """SRV-011: never 500 for what a caller sends; in UTC they are before the year 1, or after 9999."""
+    run = server.admin.start(WAITS)
+    for path in ("runs?started_after=", "runs?started_before=", "stats?from=", "stats?to=", f"runs/{run}/why?at="):
+        assert server.admin("GET", f"/api/v1/{path}{quote(time)}").problem == (400, "USAGE"), path
+    filtered = {"verb": "cancel", "filter": {"started_after": time}, "dry_run": True}
+    assert server.admin("POST", "/api/v1/runs:batch", filtered).problem == (400, "USAGE")
+    assert server.admin("POST", f"/api/v1/runs/{run}/fork", {"at": time}).problem == (400, "USAGE")
+    assert server.admin("GET", "/api/v1/stats?to=0001-01-01T00:00:00Z").problem == (400, "USAGE")
+
+
 STORIES = "/apis/bubustack.io/v1alpha1/namespaces/default/stories"
 STEPS = {
     "apiVersion": "bubustack.io/v1alpha1",

@@ -35,6 +35,9 @@ def read_span(text: str) -> Instant:
     return int(length)
 
 
+EARLIEST = -62_135_596_800 * SECOND  # the first instant that can be written
+
+
 def read_instant(text: str, now: Instant) -> Instant:
     """`2026-05-01`, `2026-05-01T12:30`, with or without a zone (default: the local one); `2h` is two hours ago."""
     try:
@@ -44,7 +47,15 @@ def read_instant(text: str, now: Instant) -> Instant:
             return now - read_span(text)
         except ValueError:
             raise ValueError(f"{text!r} is neither a time such as 2026-05-01T12:30 nor an age such as 2h") from None
-    return (moment.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
+    return _instant_of(moment)
+
+
+def _instant_of(moment: datetime) -> Instant:
+    """Raises `ValueError` if it is not in the years 1 to 9999 of UTC, whatever its zone says."""
+    try:
+        return (moment.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
+    except OverflowError:
+        raise ValueError(f"{moment.isoformat()!r} is not in the years 1 to 9999 of UTC") from None
 
 
 def iso(at: Instant | None) -> str | None:
@@ -85,5 +96,7 @@ def read_time(text: str | None) -> Instant | None:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise BadRequest(f"{text[:60]!r} is not a time (expected e.g. 2026-05-01T12:30:00Z)") from None
-    zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return (zoned.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
+    try:
+        return _instant_of(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
+    except ValueError as problem:
+        raise BadRequest(str(problem)) from None

@@ -119,6 +119,8 @@ def _last_instant(text: str, zone: tzinfo, now: Instant) -> Instant:
         day = date.fromisoformat(text)
     except ValueError:
         return _instant(text, zone, now)
+    if day == date.max:
+        raise BadRequest(f"{text!r} has no day after it")
     end = _instant((day + timedelta(days=1)).isoformat(), zone, now) - 1
     return min(end, max(now, _instant(text, zone, now)))
 

@@ -27,7 +27,7 @@ from perdure.views.runs.run_list import Ownership, RunFilter, RunRow, short_ids,
 from perdure.views.runs.run_overview import brief_reason_of
 from perdure.views.runs.run_pages import FIRST
 from perdure.views.runs.run_status import status_of_execution
-from perdure.views.times import iso, read_instant, read_span, read_time
+from perdure.views.times import EARLIEST, iso, read_instant, read_span, read_time
 
 MOST_LISTED = 50
 RECENTLY_FAILED = 5
@@ -286,7 +286,7 @@ async def read_counts(client: Client, scope: Scope, query: CountQuery) -> dict[s
     now = client.clock.wall()
     end = read_time(query.end) or now + 1
     begin = read_time(query.begin)
-    begin = (end - DAY) // every * every if begin is None else begin
+    begin = max((end - DAY) // every * every, EARLIEST) if begin is None else begin
     if begin >= end:
         raise BadRequest("`from` is not before `to`")
     if (end - begin) // every > MOST_INTERVALS:
