@@ -1,5 +1,6 @@
 """The PostgreSQL store passes the suite of all stores on the oldest and the newest server we support."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,10 +10,13 @@ from psycopg.conninfo import conninfo_to_dict
 
 from perdure.kernel.tasks.crash_attribution import LossKind
 from perdure.stores import clocks
+from perdure.stores.commit_types import Committed, TaskOffer
+from perdure.stores.pool_tasks import LeaseRequest
 from perdure.stores.postgres.database import PLAIN
 from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.protocol import Store
 from perdure.testing.store_suite import StoreSuite
+from perdure.testing.transitions import created
 from tests.postgres import VERSIONS, Server
 
 
@@ -106,5 +110,25 @@ async def test_a_machine_that_came_back_with_another_boot_was_restarted(
         (ours.loss_on("boot-0 host-c"), LossKind.UNSEEN),
     ]
     assert [found for found, _ in losses] == [expected for _, expected in losses]
+    await ours.close()
+    await other.close()
+
+
+async def test_two_servers_that_are_asked_for_tasks_under_one_key_give_the_same(postgres_url: str) -> None:
+    """SRV-033: also if the request comes again while its first answer is under way."""
+    ours, other = PostgresStore(as_url(postgres_url), lambda: 1), PostgresStore(as_url(postgres_url), lambda: 1)
+    offers = [TaskOffer(number, 1, "gpu", "render", b"body") for number in range(1, 5)]
+    assert isinstance(await ours.commit([created("a", await ours.claim(), offers=offers)]), Committed)
+    request = LeaseRequest(["gpu"], "w1", 2, 2_000, key="k", content=b"two")
+    with psycopg.connect(as_url(postgres_url), autocommit=True) as connection:
+        connection.execute("SELECT pg_advisory_lock(hashtextextended(%s, 8420))", (request.names[0],))
+        leasing = [asyncio.ensure_future(store.lease(request)) for store in (ours, other)]
+        waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        while connection.execute(waiting).fetchone() != (2,):
+            assert not any(lease.done() for lease in leasing), "they do not wait for each other"
+            await asyncio.sleep(0.005)
+        connection.execute("SELECT pg_advisory_unlock_all()")
+        first, second = [await lease for lease in leasing]
+    assert [row.task for row in first] == [1, 2] and first == second
     await ours.close()
     await other.close()
