@@ -1,9 +1,10 @@
-"""Count how Perdure takes the documents that other projects publish: `python -m tools.upstream COPY`.
+"""Count how Perdure takes the documents that other projects publish: `python -m tools.upstream COPY [--run]`.
 
 COPY is a folder with copies of their repositories, `COPY/OWNER/NAME/…`. Documents are its YAML files and the YAML
 blocks of its Markdown pages; each is checked as `perdure check` does. The counts, and a reason for every refusal, go to
 `docs/reference/upstream.md`: a section for each language of `LANGUAGES`, written anew only if COPY has its owner, kept
-otherwise. No text of the documents is written.
+otherwise. With `--run` those that need nothing from elsewhere are run, too (`tools/upstream_runs.py`); without it the
+page keeps what it says about earlier runs. No text of the documents is written.
 """
 
 import argparse
@@ -32,7 +33,9 @@ HEAD = """\
 How Perdure takes the documents that other projects publish, counted by `python -m tools.upstream COPY` from a copy of
 their repositories. A document is a YAML file, or a YAML block of a Markdown page; each is checked as `perdure check`
 does, beside what its own folder or page declares. *Rightly refused*: the original's own rules refuse it as well, or it
-is a fragment.
+is a fragment. What is accepted and needs nothing from elsewhere is also run: with a PostgreSQL, a NATS server, an echo
+service and the project's own test service on the same machine, at most a minute each. It ends *as its authors say* if
+it succeeds, its own checks included, or fails where they say that it must fail.
 """
 
 
@@ -62,6 +65,7 @@ class Upstream:
     is_document: Callable[[str], bool]
     is_shared: Callable[[str], bool]  # documents to which those of every other repository may refer
     refusals: Sequence[Refusal]
+    missing: Sequence[Refusal] = ()  # why Perdure alone refuses
     left_out: Sequence[str] = ()  # parts of paths
     variants: Sequence[Variant] = ()
 
@@ -168,13 +172,18 @@ def _place(document: Published) -> tuple[str, str]:
 
 
 def _reason(upstream: Upstream, problem: Problem) -> str | None:
-    return next((refusal.reason for refusal in upstream.refusals if refusal.message.search(problem.message)), None)
+    return _reason_of(upstream.refusals, problem)
+
+
+def _reason_of(refusals: Sequence[Refusal], problem: Problem) -> str | None:
+    return next((refusal.reason for refusal in refusals if refusal.message.search(problem.message)), None)
 
 
 # Writing.
 
 
-def section(upstream: Upstream, counted: Counted) -> str:
+def section(upstream: Upstream, counted: Counted, runs: Sequence[str] = ()) -> str:
+    """`runs`: the lines about what was run."""
     refused = len(counted.rightly)
     rows = [("documents", counted.total), ("accepted", len(counted.accepted))]
     rows += [(title, len(documents)) for title, documents in counted.by_variant.items()]
@@ -193,13 +202,14 @@ def section(upstream: Upstream, counted: Counted) -> str:
         lines += [f"| {document.repository}/{document.path} | {reason} |" for document, reason in counted.rightly]
         lines.append("")
     if counted.ours:
-        lines += ["Refused by Perdure alone:", "", "| document | where | rule |", "|---|---|---|"]
+        lines += ["Refused by Perdure alone:", "", "| document | where | rule | because |", "|---|---|---|---|"]
         lines += [
             f"| {document.repository}/{document.path} | `{problem.path}` | {problem.code} |"
+            f" {_reason_of(upstream.missing, problem) or 'it is not known here'} |"
             for document, problem in counted.ours
         ]
         lines.append("")
-    return "\n".join([*lines, END, ""])
+    return "\n".join([*lines, *runs, END, ""])
 
 
 def _by_repository(counted: Counted) -> list[str]:
@@ -225,15 +235,42 @@ def page(sections: Mapping[str, str], before: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("copy", metavar="COPY", type=Path)
-    copy: Path = parser.parse_args().copy
+    parser.add_argument("--run", action="store_true", help="run the accepted ones, too; takes about 20 minutes")
+    args = parser.parse_args()
+    copy: Path = args.copy
     present = [upstream for upstream in LANGUAGES if (copy / upstream.owner).is_dir()]
     if not present:
         parser.error(f"{copy} has none of the folders {', '.join(upstream.owner for upstream in LANGUAGES)}")
     sections = {}
+    before = PAGE.read_text() if PAGE.exists() else ""
     for upstream in present:
         counted = asyncio.run(count(upstream, list(find_documents(copy, upstream))))
-        sections[upstream.title] = section(upstream, counted)
-    PAGE.write_text(page(sections, PAGE.read_text() if PAGE.exists() else ""))
+        runs = _run(upstream, copy, counted) if args.run else earlier_runs(upstream, before)
+        sections[upstream.title] = section(upstream, counted, runs)
+    PAGE.write_text(page(sections, before))
+
+
+def _run(upstream: Upstream, copy: Path, counted: Counted) -> list[str]:
+    from tools import upstream_runs
+
+    accepted = [(document, document.text) for document in counted.accepted]
+    for variant in upstream.variants:
+        documents = counted.by_variant.get(variant.title, ())
+        accepted += [(document, variant.rewrite(document.text)) for document in documents]
+    taken = [
+        upstream_runs.Accepted(copy / upstream.owner / document.repository, document.path, text)
+        for document, text in accepted
+    ]
+    ran = list[upstream_runs.Ran]()
+    for one in upstream_runs.run_stories(taken) if upstream is STORIES else upstream_runs.run_playbooks(taken, ENDINGS):
+        print(one.status, one.place, one.reason, flush=True)
+        ran.append(one)
+    return upstream_runs.runs_section(upstream.title, ran)
+
+
+def earlier_runs(upstream: Upstream, before: str) -> list[str]:
+    _, begin, rest = before.partition(f"### {upstream.title} that were run\n")
+    return [f"{begin}{rest.partition(END)[0]}".rstrip(), ""] if begin else []
 
 
 # The languages.
@@ -301,10 +338,58 @@ PLAYBOOKS = Upstream(
         Refusal(re.compile(r"unexpected .*, in `"), "its template is not Jinja"),
         Refusal(re.compile(rf"there is no tool kind '({_KINDS})'"), "a kind that cannot be tried here"),
     ),
+    missing=(
+        Refusal(
+            re.compile(r"a container task needs 'runtime'|no member 'tracing'"),
+            "jobs of a Kubernetes cluster (`resources`, `service_account` …), which cannot be tried here",
+        ),
+        Refusal(re.compile(r"not 'google_id_token'"), "identity tokens of Google, which cannot be tried here"),
+        Refusal(
+            re.compile(r"a keychain entry lacks 'kind'"),
+            "an entry without a kind, for OAuth of Google, which cannot be tried here",
+        ),
+        Refusal(
+            re.compile(r"code gets credentials as args"),
+            "credentials of Google Cloud Storage for code, which cannot be tried here",
+        ),
+        Refusal(re.compile(r"not 'inline'"), "its program is a template, and program text never is (PBK-092)"),
+        Refusal(
+            re.compile(r"not 'gcs'|result store 'gcs'|'gcs_credential'"),
+            "Google Cloud Storage, which cannot be tried here",
+        ),
+        Refusal(
+            re.compile(r"no field 'exports'"),
+            "a field without a meaning: no program of NoETL reads it, and the document relies on it",
+        ),
+        Refusal(
+            re.compile(r"not '\{\{"),
+            "where its script is depends on data, and it runs as a job of a Kubernetes cluster",
+        ),
+    ),
     variants=(
         Variant("accepted after `perdure convert`", lambda: validator_for(languages(), lambda: None), _converted),
     ),
 )
+ENDINGS = {
+    "docs/docs/cli/index.md:": "it calls files that its page does not contain",
+    "docs/docs/cli/local_execution.md:": "it calls files that its page does not contain",
+    "/actions_test.yaml": "its own check reads a key of `ctx` that nothing sets",
+    "/get_auth0_token.yaml": "needs a user and a password as inputs",
+    "/setup_admin_permissions.yaml": "needs the tables that another document makes",
+    "/kind_playbook_lease_expiry.yaml": "keeps values of more than 64 KiB in `ctx` (PBK-155)",
+    "/parallel_distributed_claim_regression": "waits for several minutes on purpose",
+    "/duckdb_test.yaml": "expects a list of rows, where a result is a table (PBK-097)",
+    "/test_loop_with_pagination.yaml": "uses the id of its run as a number",
+    "/test_mds_batch_worker.yaml": "is a part of another document, which makes its tables",
+    "/test_pft_flow.yaml": "its rules read responses of more than 64 KiB, which are kept by reference (PBK-174)",
+    "/test_pipeline_error_handling.yaml": "a step fails on purpose, and only an arc without `when` follows (PBK-122)",
+    "/test_pipeline_heavy_payload.yaml": "its code is a template, and program text never is (PBK-092)",
+    "/postgres_test.yaml": "reads tables of NoETL's own database",
+    "/save_all_storage_types.yaml": "its workload asks for the time, and has no clock (PBK-012)",
+    "/test_fetch_load.yaml": "reads the body of a response as `output.data`; it is `output.data.data`",
+    "/test_vars_block.yaml": "reads a member of `output` that NoETL does not document",
+    "/state_inspect.yaml": "opens a database outside of its folder, which the policy refuses",
+}
 LANGUAGES: tuple[Upstream, ...] = (STORIES, PLAYBOOKS)
 
 if __name__ == "__main__":

@@ -3,7 +3,12 @@
 import asyncio
 from pathlib import Path
 
-from tools.upstream import LANGUAGES, STORIES, count, find_documents, page, section, yaml_blocks
+import pytest
+from tools.upstream import LANGUAGES, STORIES, count, earlier_runs, find_documents, page, section, yaml_blocks
+from tools.upstream_runs import Accepted, Ran, run_stories, runs_section
+from tools.upstream_services import why_not
+
+from perdure.documents import read_document
 
 HEAD = "apiVersion: bubustack.io/v1alpha1\nkind: Story\nmetadata: {name: NAME}\n"
 STORY = HEAD + "spec:\n  steps: [{name: s, type: TYPE}]\n"
@@ -40,6 +45,7 @@ def test_each_document_is_accepted_or_has_a_reason(tmp_path: Path) -> None:
 
     written = section(STORIES, counted)
     assert "| documents | 5 |" in written and "Of the 4 that are not rightly refused, 3 are taken (75 %)." in written
+    assert "| two/ours.yaml | `spec.steps[0].type` |" in written and "| it is not known here |" in written
     assert "planted" not in written, "no text of a document is written"
 
 
@@ -48,6 +54,49 @@ def test_sections_of_languages_that_are_not_in_the_copy_stay() -> None:
     before = page({title: f"## {title}\n\nold\n"}, "")
     assert page({}, before) == before
     assert "new" in page({title: f"## {title}\n\nnew\n"}, before)
+
+
+def test_what_is_said_about_runs_stays_until_they_are_run_again(tmp_path: Path) -> None:
+    counted = asyncio.run(count(STORIES, list(find_documents(copy(tmp_path), STORIES))))
+    ran = [Ran("one/good.yaml", "succeeded", is_expected=True), Ran("two/README.md:3", "not run", reason="needs a | b")]
+    with_runs = page({STORIES.title: section(STORIES, counted, runs_section(STORIES.title, ran))}, "")
+
+    again = section(STORIES, counted, earlier_runs(STORIES, with_runs))
+
+    assert "| ended as their authors say | 1 |" in with_runs
+    assert "| two/README.md:3 | needs a \\| b |" in with_runs
+    assert page({STORIES.title: again}, with_runs) == with_runs
+
+
+TASKS = {
+    '{kind: shell, cmds: [\'if [ -n "$X" ]; then echo "curl x" | grep y; fi\']}': None,
+    "{kind: shell, cmds: ['set -e', 'kubectl get pods # docker']}": "needs the program kubectl",
+    "{kind: shell, cmds: '$TOOL run'}": "needs programs that variables name",
+    "{kind: shell, cmds: ['{{ workload.tool }} run']}": "needs programs that variables name",
+    "{kind: http, url: 'https://api.example.org/x'}": "needs the host api.example.org",
+    "{kind: http, url: 'https://httpbin.org/get'}": None,
+    "{kind: python, code: 'import no_such_module, json'}": "needs the Python package no_such_module",
+    "{kind: python, code: 'import subprocess'}": "needs programs that its code starts",
+    "{kind: postgres, host: db.data.svc.cluster.local, query: SELECT 1}": "needs the host db.data.svc.cluster.local",
+    "{kind: container, runtime: {image: x}}": "needs a container runtime",
+}
+
+
+@pytest.mark.parametrize(("task", "needs"), TASKS.items())
+def test_only_what_needs_nothing_from_elsewhere_is_run(task: str, needs: str | None) -> None:
+    document = read_document(f"workflow: [{{step: a, tool: {task}}}]".encode()).data
+
+    assert why_not(document, {"httpbin.org": "http://127.0.0.1:1"}) == needs
+
+
+def test_stories_of_primitives_are_run(tmp_path: Path) -> None:
+    engram = GATE.replace("NAME", "x").replace("type: gate", "ref: {name: fetch}")
+    documents = [Accepted(tmp_path, "a.yaml", GATE.replace("NAME", "gated")), Accepted(tmp_path, "b.yaml", engram)]
+
+    gate, other = run_stories(documents)
+
+    assert (gate.status, gate.is_expected) == ("succeeded", True)
+    assert (other.status, other.reason) == ("not run", "needs the Engrams fetch: images that run in a cluster")
 
 
 def test_blocks_inside_of_other_fences_are_not_documents() -> None:

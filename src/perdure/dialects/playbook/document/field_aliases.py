@@ -78,6 +78,8 @@ def _task(body: Any, path: Path, workbook: Mapping[str, Any], moved: Moves) -> A
     if kind == "workbook" and "task" not in body and isinstance(name := body.get("name"), str) and name in workbook:
         body = {**body, "task": name}
         moved[(*path, "task")] = (*path, "name")
+    if isinstance(body.get("auth"), dict) and (name := _credential_named(body["auth"])) is not None:
+        body = {**body, "auth": name}
     if kind == "python" and body.get("auth", 0) in ({}, None):
         body = {name: value for name, value in body.items() if name != "auth"}
     if "output_select" in body and "output" not in body:
@@ -120,6 +122,12 @@ def _texts(value: Any) -> Iterator[str]:
         case list():
             for inner in value:
                 yield from _texts(inner)
+
+
+def _credential_named(auth: dict[str, Any]) -> str | None:
+    """`auth: {type: postgres, credential: NAME}` is `auth: NAME`."""
+    name = auth.get("credential", auth.get("key") if auth.get("source") == "credential" else None)
+    return name if isinstance(name, str) and not auth.keys() - {"type", "source", "tool", "credential", "key"} else None
 
 
 def _with_results(place: dict[str, Any], path: Path, names: tuple[str, ...], moved: Moves) -> dict[str, Any]:

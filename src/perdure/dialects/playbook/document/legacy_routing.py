@@ -106,11 +106,11 @@ def route(step: str, choices: Sequence[Choice], mode: str | None, names: Iterabl
             continue
         name = next(name for name in _names(f"{step}_choice_{number}") if name not in taken)
         taken.add(name)
-        given = {
+        arguments = {
             f"to_{index}": arc["args"] for index, arc in enumerate(choice.arcs) if isinstance(arc.get("args"), dict)
         }
         passed = [_passed(arc, f"to_{index}") for index, arc in enumerate(choice.arcs)]
-        exclusive.append(_guarded({"step": name, **({"args": given} if given else {})}, choice.guard))
+        exclusive.append(_guarded({"step": name, **({"args": arguments} if arguments else {})}, choice.guard))
         steps.append({"step": name, "next": {"spec": {"mode": "inclusive"}, "arcs": passed}})
     return Routed({"spec": {"mode": "exclusive"}, "arcs": exclusive}, steps)
 

@@ -1,0 +1,303 @@
+"""Run the documents that other projects publish, as far as what they need is here: `tools.upstream COPY --run`.
+
+Each accepted Playbook is one `perdure run` with a limit of time, in an empty folder and with an empty database of a
+real PostgreSQL. Addresses of services that are simple to offer (an echo service, the project's own test service, NATS)
+become addresses of servers on this machine; nothing else is reached. A document that needs more is not run, and the
+reason is counted: which host, which program, which cloud.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import posixpath
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from psycopg.conninfo import conninfo_to_dict
+from tests import nats_server, postgres
+from tools.upstream_services import echo_service, test_service, why_not
+
+from perdure.documents import UnreadableText, read_document
+
+LIMIT = 60.0  # seconds, for one document
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A document that Perdure takes."""
+
+    repository: Path  # its folder
+    path: str  # in the repository
+    text: str  # as it is run: after `perdure convert` if it needs that
+
+    @property
+    def place(self) -> str:
+        return f"{self.repository.name}/{self.path}"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What became of a document. `reason`: what it needs, or why it ended otherwise than its authors say."""
+
+    place: str
+    status: str  # of the run; "not run"
+    is_expected: bool = False
+    reason: str = ""
+
+
+# Playbooks.
+
+POSTGRES = ("pg_k8s", "pg_local", "pg_auth", "pg_demo", "pg_dev", "pg_tutorial", "pg_noetl_k8s", "pg_trade", "my_db")
+NATS = ("nats_credential", "nats_e2e")
+BUCKETS = ("sessions",)
+FAILING = ("/broken_", "/should_error_", "_failing_")  # parts of places: the project says that these fail
+OWN_CHECKS = re.compile(r'"(?:test_passed|all_valid|success)":false|"test_result":"FAILED"')
+
+
+def run_playbooks(documents: Sequence[Accepted], reasons: Mapping[str, str]) -> Iterator[Ran]:
+    """`reasons`: why documents end otherwise, by a part of their places."""
+    folders = {document.repository for document in documents}
+    service = next((path for folder in folders if (path := folder / "fixtures" / "servers").is_dir()), Path())
+    with contextlib.ExitStack() as stack:
+        echo = stack.enter_context(echo_service())
+        tests = stack.enter_context(test_service(service))
+        server = stack.enter_context(postgres.server(18, f"upstream-{os.getpid()}"))
+        nats = stack.enter_context(nats_server.own_server())
+        asyncio.run(_make_buckets(nats.address))
+        offered = {"httpbin.org": echo}
+        if tests is not None:
+            offered |= dict.fromkeys(("paginated-api.test-server.svc.cluster.local", "paginated-api"), tests)
+        callers = {
+            child: document
+            for document in documents
+            if "regression_test/" not in document.path  # it calls all of them
+            for child in _family(document, documents)[1:]
+        }
+        for document in documents:
+            family = _family(document, documents)
+            needs = [why_not(_read(member.text) or {}, offered) for member in family]
+            if any(needs):
+                yield Ran(document.place, "not run", reason=next(need for need in needs if need))
+                continue
+            with server.database() as database, tempfile.TemporaryDirectory() as folder:
+                ran = _run(document, family[1:], Path(folder), offered, _credentials(database, nats.address))
+            is_expected = ran.status == ("failed" if any(part in ran.place for part in FAILING) else "success")
+            reason = (
+                ""
+                if is_expected and not ran.reason.startswith("its own")
+                else _explained(ran, reasons, callers.get(document))
+            )
+            yield Ran(ran.place, ran.status, not reason, reason)
+
+
+def _explained(ran: Ran, reasons: Mapping[str, str], caller: Accepted | None) -> str:
+    for part, reason in reasons.items():
+        if part in ran.place:
+            return reason
+    if caller is not None:
+        return f"is a part of {caller.place}, which gives it tables or inputs"
+    return ran.reason
+
+
+async def _make_buckets(address: str) -> None:
+    import nats
+
+    connection = await nats.connect(address)
+    for name in BUCKETS:
+        await connection.jetstream().create_key_value(bucket=name)
+    await connection.close()
+
+
+@cache
+def _read(text: str) -> dict[str, Any] | None:
+    try:
+        data = read_document(text.encode()).data
+    except UnreadableText:
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def _family(document: Accepted, documents: Sequence[Accepted]) -> list[Accepted]:
+    """The document, and those that it may call: whose paths or files it mentions."""
+    family, index = [document], 0
+    while index < len(family):
+        data = _read(family[index].text) or {}
+        called = (
+            set(_texts([data.get("workload"), data.get("workflow")])) if "playbook" in family[index].text else set()
+        )
+        files = {text.lstrip("./") for text in called if text.endswith((".yaml", ".yml"))}
+        here = posixpath.dirname(family[index].path)
+        for other in documents:
+            path = ((_read(other.text) or {}).get("metadata") or {}).get("path")
+            is_file = other.repository == document.repository and any(
+                other.path == posixpath.join(here, file) for file in files
+            )
+            if (path in called or is_file) and other not in family:
+                family.append(other)
+        index += 1
+    return family
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _texts(inner)
+
+
+def _credentials(database: str, nats: str) -> dict[str, str]:
+    given = conninfo_to_dict(database)
+    data = {
+        "db_host": given["host"], "db_port": int(str(given["port"])), "db_user": given["user"],
+        "db_password": given.get("password") or "none", "db_name": given["dbname"],
+    }  # fmt: skip
+    found = {name: json.dumps({"type": "postgres", "data": data}) for name in POSTGRES}
+    found |= {name: json.dumps({"type": "nats", "data": {"nats_url": nats}}) for name in NATS}
+    return {f"PERDURE_CREDENTIAL_{name.upper()}": value for name, value in found.items()}
+
+
+def _run(
+    document: Accepted,
+    children: Sequence[Accepted],
+    folder: Path,
+    offered: Mapping[str, str],
+    secrets: Mapping[str, str],
+) -> Ran:
+    applied = list[str]()
+    for number, member in enumerate((document, *children)):
+        file = folder / str(number) / Path(member.path.partition(":")[0]).name
+        file.parent.mkdir()
+        file.write_text(_with_addresses(member.text, offered))
+        applied += ["--apply", str(file)] if number else [str(file)]
+    store = ["--db", f"sqlite:///{folder}/runs.db", "--json"]
+    environment = {**os.environ, **secrets, "HOME": str(folder), "PERDURE_SCRIPTS_DIR": str(document.repository)}
+    try:
+        done = _perdure(["run", *applied, *store], folder, environment)
+    except subprocess.TimeoutExpired:
+        return Ran(document.place, "timeout", reason=f"has not ended after {LIMIT:.0f} s")
+    ran, run = _outcome(document.place, done)
+    if ran.status == "success" and OWN_CHECKS.search(_perdure(["history", run, *store], folder, environment).stdout):
+        return Ran(ran.place, ran.status, reason="its own check says that it has failed")
+    return ran
+
+
+def _perdure(words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "perdure", *words],
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False,
+    )  # fmt: skip
+
+
+def _with_addresses(text: str, offered: Mapping[str, str]) -> str:
+    for host, address in offered.items():
+        text = re.sub(rf"https?://{re.escape(host)}(:\d+)?(?=[/\"'\s?]|$)", address, text)
+    return text
+
+
+def _outcome(place: str, done: subprocess.CompletedProcess[str]) -> tuple[Ran, str]:
+    """And the id of the run."""
+    try:
+        shown = json.loads(done.stdout)
+    except ValueError:
+        shown = {}
+    if "status" not in shown:
+        print(f"{place}: {done.stderr[-300:]}", file=sys.stderr)
+        return Ran(place, "refused", reason=str((shown.get("error") or {}).get("code"))), ""
+    for failure in (shown.get("failures") or [])[:2]:
+        print(f"{place}: {failure['step']}: {failure['error']['message']}", file=sys.stderr)
+    error = next((failure["error"] for failure in shown.get("failures") or ()), {"kind": shown.get("code")})
+    reason = f"an error of kind `{error['kind']}`" if shown["status"] == "failed" else ""
+    return Ran(place, str(shown["status"]), reason=reason), str(shown["execution_id"])
+
+
+# Stories.
+
+ANSWERED = ("gate",)
+HERE = frozenset({"gate", "wait", "sleep", "condition", "stop", "parallel", "setData", "transform", "filter"})
+
+
+def run_stories(documents: Sequence[Accepted]) -> Iterator[Ran]:
+    """Those that contain a Story, if it has no Engrams. Gates are approved, and the input is `{ready: true}`."""
+    for document in documents:
+        for resource in _resources(document.text):
+            steps = (resource.get("spec") or {}).get("steps") or []
+            if resource.get("kind") != "Story":
+                continue
+            foreign = sorted({step["ref"]["name"] for step in steps if isinstance(step.get("ref"), dict)})
+            called = sorted({str(step.get("type")) for step in steps if "ref" not in step} - HERE)
+            if foreign or called:
+                reason = (
+                    f"needs the Engrams {', '.join(foreign)}: images that run in a cluster"
+                    if foreign
+                    else f"needs {called}"
+                )
+                yield Ran(document.place, "not run", reason=reason)
+            else:
+                gates = [step["name"] for step in steps if step.get("type") in ANSWERED]
+                yield asyncio.run(_run_story(document, gates))
+
+
+def _resources(text: str) -> Iterator[dict[str, Any]]:
+    for part in re.split(r"^---\s*$", text, flags=re.MULTILINE):
+        if (data := _read(part)) is not None:
+            yield data
+
+
+async def _run_story(document: Accepted, gates: Sequence[str]) -> Ran:
+    import perdure
+
+    with tempfile.TemporaryDirectory() as folder:
+        async with perdure.Engine(f"sqlite:///{folder}/runs.db") as engine:
+            handle = await engine.start(document.text.encode(), {"ready": True})
+            for gate in gates:
+                await handle.approve(gate)
+            try:
+                await asyncio.wait_for(engine.wait(handle.id), 15)
+            except TimeoutError:
+                return Ran(
+                    document.place, "waiting", reason="it waits for a text without a template, which is never true"
+                )
+            phase = str((await handle.show())["status"]["phase"])
+    return Ran(document.place, phase.lower(), phase == "Succeeded", "" if phase == "Succeeded" else "it has failed")
+
+
+# Writing.
+
+
+def runs_section(title: str, results: Sequence[Ran]) -> list[str]:
+    done = [ran for ran in results if ran.is_expected]
+    absent = [ran for ran in results if ran.status == "not run"]
+    other = [ran for ran in results if not ran.is_expected and ran.status != "not run"]
+    lines = [f"### {title} that were run", "", "| | |", "|---|---|", f"| ended as their authors say | {len(done)} |"]
+    lines += [f"| ended otherwise | {len(other)} |", f"| not run: they need what is not here | {len(absent)} |", ""]
+    lines += ["Ended as their authors say:", "", "| folder | documents |", "|---|---|"]
+    lines += [f"| {folder} | {number} |" for folder, number in Counter(map(_folder, done)).items()]
+    if other:
+        lines += ["", "Ended otherwise:", "", "| document | status | because |", "|---|---|---|"]
+        lines += [f"| {ran.place} | {ran.status} | {_cell(ran.reason)} |" for ran in other]
+    if absent:
+        lines += ["", "Not run:", "", "| document | it |", "|---|---|"]
+        lines += [f"| {ran.place} | {_cell(ran.reason)} |" for ran in absent]
+    return [*lines, ""]
+
+
+def _folder(ran: Ran) -> str:
+    return (
+        posixpath.dirname(ran.place.partition(":")[0])
+        if not ran.place.partition(":")[2]
+        else ran.place.partition(":")[0]
+    )
+
+
+def _cell(reason: str) -> str:
+    return " ".join(reason.replace("|", "\\|").split())
