@@ -266,6 +266,8 @@ def main(language: str, seconds: float, seed: int) -> None:
         for text in contradictions_of(language, seed)[:1]:
             print(f"== {language} {seed}: {text}", flush=True)
         seed, count = seed + 1, count + 1
+        if count % 500 == 0:
+            print(f"{count} documents, up to seed {seed}", flush=True)
     print(f"{count} documents, up to seed {seed}")
 
 

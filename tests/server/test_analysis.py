@@ -14,7 +14,7 @@ from perdure.server.limits import RequestLimits, SharedPlaces
 from perdure.views.api_errors import TooManyRequests
 from perdure.views.errors import BadRequest
 from tests.cli.commandline import CommandLine
-from tests.server.serving import Server
+from tests.server.serving import Api, Server
 
 STORY = """
 apiVersion: bubustack.io/v1alpha1
@@ -46,6 +46,77 @@ def test_an_author_simulates_and_tests_documents(server: Server) -> None:
     for role in ("viewer", "operator"):
         assert server.role(role)("POST", f"{API}/simulations", asked).problem == (403, "ACCESS-DENIED")
         assert server.role(role)("POST", f"{API}/tests", {"files": FILES, "places": ["order.yaml"]}).status == 403
+
+
+PARENT = """
+apiVersion: noetl.io/v10
+kind: Playbook
+metadata: {name: parent, path: shop/parent}
+workflow:
+- {step: call, tool: {kind: playbook, path: shop/child}}
+"""
+CHILD = """
+apiVersion: noetl.io/v10
+kind: Playbook
+metadata: {name: child, path: shop/child}
+workflow:
+- {step: work, tool: {kind: noop, result: done}}
+"""
+OUTER = """
+apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {name: outer}
+spec:
+  steps: [{name: sub, type: executeStory, with: {storyRef: {name: nap}, waitForCompletion: true}}]
+"""
+NAP = """
+apiVersion: bubustack.io/v1alpha1
+kind: Story
+metadata: {name: nap}
+spec: {steps: [{name: nap, type: sleep, with: {duration: 1s}}]}
+"""
+CALLER = json.dumps(
+    {
+        "$schema": "https://mwl.dev/v0.1/flow/schema.json",
+        "entrypoint": "call",
+        "steps": {
+            "call": {
+                "action": "Call",
+                "call": {"provider": "mwl:provider.call/perdure/run/v1", "with": {"path": "called"}},
+                "next": "end",
+            },
+            "end": {"action": "Return"},
+        },
+    }
+)
+CALLED = json.dumps(
+    {
+        "$schema": "https://mwl.dev/v0.1/flow/schema.json",
+        "entrypoint": "end",
+        "steps": {"end": {"action": "Return", "value": 7}},
+    }
+)
+
+
+def test_documents_of_the_catalog_are_called_where_the_caller_sees_them(server: Server) -> None:
+    """ANA-010, ANA-013, SRV-022: what is in a namespace of others is not there."""
+    author = server.role("author")
+    applied = {"documents": [CHILD, NAP, CALLED], "files": ["child.yaml", "nap.yaml", "called.json"]}
+    assert author("POST", f"{API}/resources:apply", applied).status == 200
+    made = server.admin("POST", f"{API}/tokens", {"name": "far", "role": "author", "namespaces": ["far"]}).json
+    stranger = Api(server.url, made["token"])
+
+    def simulate(caller: Api, text: str, **more: Any) -> Any:
+        files = {"doc.json": text, **more.pop("files", {})}
+        asked = {"files": files, "document": "doc.json", "runs": 2, "faults": [], **more}
+        return caller("POST", f"{API}/simulations", asked).json
+
+    for text in (PARENT, OUTER, CALLER):
+        assert simulate(author, text)["ends"] == {"succeeded": 2}, text
+    assert simulate(stranger, PARENT)["ends"] == {"failed (PLAYBOOK_NOT_FOUND)": 2}
+    assert simulate(stranger, PARENT, files={"x.yaml": CHILD}, apply=["x.yaml"])["ends"] == {"succeeded": 2}
+    files = {"doc.yaml": OUTER, "doc.test.yaml": "{expect: {status: succeeded}}"}
+    assert author("POST", f"{API}/tests", {"files": files, "places": ["doc.yaml"]}).json["failed"] == 0
 
 
 def test_a_failing_run_comes_back_as_a_schedule_that_can_be_sent_again(server: Server) -> None:

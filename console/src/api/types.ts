@@ -229,6 +229,7 @@ export interface ScenariosBody {
   crash?: "all" | "none";
   only?: string;
   coverage?: "dot" | "mermaid" | "svg" | "text" | null;
+  apply?: string[];
 }
 
 export interface SentAnswer {
@@ -273,6 +274,7 @@ export interface SimulationBody {
   scenario?: string;
   input?: Json;
   trace?: string;
+  apply?: string[];
 }
 
 export interface StartBody {

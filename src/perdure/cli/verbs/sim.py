@@ -12,7 +12,7 @@ from perdure.analysis.fault_schedules import FAULTS
 from perdure.analysis.simulation import INVARIANTS
 from perdure.cli import arguments as a
 from perdure.cli.console import Console
-from perdure.cli.document_files import read
+from perdure.cli.document_files import files_of, read, read_applied
 from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
@@ -30,12 +30,13 @@ examples:
   perdure sim order.json --faults crash,duplicate           only these
   perdure sim order.json --trace order.failing.json         a failing run again
   perdure sim order.json --trace finding.json               the counter-example of a finding of `perdure check --json`
+  perdure sim order.json --apply flows/                     with documents that it calls
   perdure sim order.json --input '{"amount": 5}' --json     for programs
 
 Mocks, input and messages are those of the first scenario in order.test.yaml, if there is one (--scenario chooses).
 Other tasks answer with values drawn from the schemas of their outputs, or with {}. Nothing is called or stored.
 The exit code is 3 if something that must always hold does not; then the shortest schedule that shows it is written.
-With --server the files go to the server, which simulates them.
+With --server the files go to the server, which simulates them; what they refer to may be in its catalog.
 """
 
 
@@ -63,6 +64,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--write", metavar="FILE", type=Path, help="where a failing schedule is written (default: NAME.failing.json)"
     )
+    parser.add_argument(
+        "--apply", metavar="PATH", action="append", default=[], help="documents it refers to; may be repeated"
+    )
     a.add_confined(parser)
     a.add_load(parser)
 
@@ -82,6 +86,7 @@ async def _simulate(args: argparse.Namespace, talk: Console) -> int:
         faults=_faults(args.faults),
         scenario=args.scenario,
         trace=args.trace,
+        applied=read_applied(args.apply),
         is_confined=args.confined,
     )
     if args.trace is not None:
@@ -99,7 +104,8 @@ async def _simulate(args: argparse.Namespace, talk: Console) -> int:
 
 async def _ask_server(args: argparse.Namespace, talk: Console) -> int:
     """The server gets the files and nothing else, and gives back what it has found."""
-    sent = SentFiles(import_module(SIMULATION).files_of(args.document))
+    applied = [Path(file) for place in args.apply for file in files_of(place)]
+    sent = SentFiles([*import_module(SIMULATION).files_of(args.document), *applied])
     body = {
         "files": sent.texts,
         "document": sent.names[str(Path(args.document))],
@@ -107,6 +113,7 @@ async def _ask_server(args: argparse.Namespace, talk: Console) -> int:
         "seed": args.seed,
         "faults": _faults(args.faults),
         "scenario": args.scenario,
+        "apply": [sent.names[str(path)] for path in applied],
     }
     if args.input is not msgspec.UNSET:
         body["input"] = args.input

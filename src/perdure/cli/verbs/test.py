@@ -13,6 +13,7 @@ from perdure.analysis.coverage import Coverage
 from perdure.analysis.verdicts import ScenarioVerdict
 from perdure.cli import arguments as a
 from perdure.cli.console import Console, Paint, harmless, indented
+from perdure.cli.document_files import files_of, read_applied
 from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
@@ -34,7 +35,7 @@ examples:
 
 Tasks are answered by mocks, and time passes only as the scenario says: nothing is called, nothing waits. What a
 scenario may say: docs/guide/trust.md. The exit code is 3 if a scenario fails, and 7 if a file of scenarios is wrong.
-With --server the files go to the server, which plays them without any code.
+With --server the files go to the server, which plays them without any code; what they refer to may be in its catalog.
 """
 
 FORMS = ("text", "mermaid", "dot", "svg")
@@ -52,6 +53,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", metavar="TEXT", default="", help="only scenarios whose name contains this text")
     parser.add_argument("--coverage", choices=FORMS, help="draw what the scenarios cover of each document")
     parser.add_argument("--junit", metavar="FILE", type=Path, help="write a report in the form of JUnit")
+    parser.add_argument(
+        "--apply", metavar="PATH", action="append", default=[], help="documents it refers to; may be repeated"
+    )
     a.add_confined(parser)
     a.add_load(parser)
 
@@ -90,7 +94,9 @@ async def _play_here(args: argparse.Namespace, talk: Console) -> dict[str, Any]:
                 give_text("\n".join(_lines(verdict.facts())))
 
     with redirect_stdout(sys.stderr):  # functions that no mock replaces may print
-        verdicts, coverages = await suite.play_files(files, crashes=args.crash == "all", only=args.only, say=say)
+        verdicts, coverages = await suite.play_files(
+            files, crashes=args.crash == "all", only=args.only, applied=read_applied(args.apply), say=say
+        )
     failed = sum(not verdict.has_passed for verdict in verdicts)
     return {
         "passed": len(verdicts) - failed,
@@ -108,13 +114,16 @@ async def _play_there(args: argparse.Namespace, talk: Console) -> dict[str, Any]
     suite = import_module(SCENARIO_SUITE)
     paths = list(dict.fromkeys(path for place in args.places for path in suite.find_files(place)))
     files = suite.read_files(paths)
-    sent = SentFiles([path for tested in files for path in (tested.path, tested.document, *tested.beside())])
+    applied = [Path(file) for place in args.apply for file in files_of(place)]
+    listed = [path for tested in files for path in (tested.path, tested.document, *tested.beside())]
+    sent = SentFiles([*listed, *applied])
     body = {
         "files": sent.texts,
         "places": [sent.names[str(path)] for path in paths],
         "crash": args.crash,
         "only": args.only,
         "coverage": args.coverage,
+        "apply": [sent.names[str(path)] for path in applied],
     }
     async with server_access(args, talk.say) as server:
         tested = await server.test(body)

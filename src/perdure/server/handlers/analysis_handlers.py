@@ -24,6 +24,7 @@ from perdure.kernel.errors import InvalidDocument, UnfitInput
 from perdure.kernel.json_values import jsontext
 from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, Result
+from perdure.server.handlers.referred_documents import referred_documents
 from perdure.server.route_table import Route
 from perdure.views.administration.access_tokens import AccessRole
 from perdure.views.errors import BadRequest
@@ -54,6 +55,7 @@ class SimulationBody(m.Body):
     scenario: Word = ""
     input: Any = msgspec.UNSET
     trace: str = ""  # the name of a schedule, or of a finding of `check`
+    apply: m.Texts = msgspec.field(default_factory=list)  # names of files that the document refers to
 
 
 class ScenariosBody(m.Body):
@@ -62,6 +64,7 @@ class ScenariosBody(m.Body):
     crash: Literal["all", "none"] = "none"
     only: Word = ""
     coverage: Literal["text", "mermaid", "dot", "svg"] | None = None
+    apply: m.Texts = msgspec.field(default_factory=list)
 
 
 async def simulate_document(call: ApiCall) -> Result:
@@ -74,7 +77,7 @@ async def simulate_document(call: ApiCall) -> Result:
     if body.input is not msgspec.UNSET:
         stdin = await asyncio.to_thread(jsontext.encode, body.input)
         words += ["--input=@-"]
-    return Answer(await _play(call, body.files, [body.document], words, stdin))
+    return Answer(await _play(call, body.files, [body.document], body.apply, words, stdin))
 
 
 async def play_scenarios(call: ApiCall) -> Result:
@@ -82,25 +85,32 @@ async def play_scenarios(call: ApiCall) -> Result:
     words = ["test", *body.places, "--crash", body.crash]
     words += [f"--only={body.only}"] if body.only else []
     words += [f"--coverage={body.coverage}"] if body.coverage else []
-    return Answer(await _play(call, body.files, body.places, words))
+    return Answer(await _play(call, body.files, body.places, body.apply, words))
 
 
 async def _play(
-    call: ApiCall, files: Mapping[str, str], places: Sequence[str], words: Sequence[str], stdin: bytes | None = None
+    call: ApiCall,
+    files: Mapping[str, str],
+    places: Sequence[str],
+    apply: Sequence[str],
+    words: Sequence[str],
+    stdin: bytes | None = None,
 ) -> Any:
     for name in files:
         if not NAME.fullmatch(name) or ".." in name:
             raise BadRequest(f"{name[:100]!r} is not a name of a file (expected e.g. flows/order.yaml)")
-    for place in places:
+    for place in (*places, *apply):
         _name(place, files)
     documents = [AppliedDocument(name, text) for name, text in files.items() if ".test." not in name]
     await call.check_documents(documents)
     async with call.server.plays.turn(call.caller.identity, WAIT):
+        known = await referred_documents(call, documents)
+        named = [word for name in (*known, *apply) for word in ("--apply", name)]  # those of the request count more
         # The server removes it with all that a process that was killed has left there.
         memory = MEMORY if MEMORY.is_dir() else None
         with tempfile.TemporaryDirectory(prefix="perdure-analysis-", dir=memory) as folder:
-            await asyncio.to_thread(_write, Path(folder), files)
-            text, code = await _run(Path(folder), [*words, "--confined", "--json"], stdin)
+            await asyncio.to_thread(_write, Path(folder), {**known, **files})
+            text, code = await _run(Path(folder), [*words, *named, "--confined", "--json"], stdin)
             return await done_aside(len(text), partial(_read, text, code, Path(folder) / SCHEDULE))
 
 

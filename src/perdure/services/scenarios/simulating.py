@@ -116,12 +116,13 @@ async def prepare(
     scenario: str = "",
     mocks: dict[str, Mock] | None = None,
     trace: Path | None = None,
+    applied: Sequence[AppliedDocument] = (),
     is_confined: bool = False,
 ) -> Simulation:
     """Read the document and, if there is one beside it, its file of scenarios: its first one, or the one named.
 
     `trace`: a file that is to be replayed, with the scenario and the input that it was written for, unless others are
-    given. `is_confined`: they are of somebody else (`read_files`).
+    given. `applied`: what the document may refer to. `is_confined`: they are of somebody else (`read_files`).
     """
     if trace is not None and not (file := _schedule_of(trace)).trace:
         scenario = scenario or file.scenario
@@ -131,14 +132,17 @@ async def prepare(
         chosen = msgspec.structs.replace(chosen, mocks={**chosen.mocks, **mocks})
     if has_input:
         chosen = msgspec.structs.replace(chosen, input=input)
-    return await _simulation_of(document, bench, chosen, faults)
+    return await _simulation_of(document, bench, chosen, faults, [*applied, *(bench.applied if bench else ())])
 
 
 async def _simulation_of(
-    document: str, bench: Bench | None, scenario: DocumentScenario, faults: Sequence[str]
+    document: str,
+    bench: Bench | None,
+    scenario: DocumentScenario,
+    faults: Sequence[str],
+    applied: Sequence[AppliedDocument],
 ) -> Simulation:
     text = read_bounded(Path(document)) if bench is None else bench.text
-    applied: list[AppliedDocument] = [] if bench is None else bench.applied
     recorded: dict[str, list[Outcome]] = {} if bench is None else bench.recorded(scenario)
     dialects = scenario_languages([*scenario.mocks], has_everything=True)
     validator = DocumentValidator(dialects)

@@ -174,12 +174,13 @@ async def validate_document(
 class Bench:
     """A document, validated once, on which scenarios are played."""
 
-    def __init__(self, tested: TestedFile) -> None:
+    def __init__(self, tested: TestedFile, applied: Sequence[AppliedDocument] = ()) -> None:
         self.tested = tested
         self.text = read_bounded(tested.document)
         folder = tested.path.parent
         load_sources(str(folder / source) if source.endswith(".py") else source for source in tested.file.load)
-        self.applied = [
+        self.applied = [*applied]
+        self.applied += [
             AppliedDocument(str(folder / name), (folder / name).read_text(encoding="utf-8"))
             for name in tested.file.apply
         ]
@@ -229,13 +230,17 @@ async def play_files(
     *,
     crashes: bool = False,
     only: str = "",
+    applied: Sequence[AppliedDocument] = (),
     say: Callable[[ScenarioVerdict], None] = lambda verdict: None,
 ) -> tuple[list[ScenarioVerdict], list[DocumentCoverage]]:
-    """Play every scenario; `crashes`: each again with a crash before and after every commit."""
+    """Play every scenario; `crashes`: each again with a crash before and after every commit.
+
+    `applied`: what the documents may refer to.
+    """
     verdicts: list[ScenarioVerdict] = []
     coverages: dict[str, Coverage] = {}
     for item in files:
-        bench = Bench(item)
+        bench = Bench(item, applied)
         for scenario in item.file.scenarios:
             if only and only not in scenario.name:
                 continue
