@@ -16,6 +16,15 @@ SHOWN_OTHERWISE = {
 """Runs whose `show` is another one now, and why."""
 
 
+def without_requests(shown: Any) -> Any:
+    """STY-183: the annotation that asked for a redrive stands beside the one that tells of it; it did not then."""
+    if isinstance(shown, dict) and shown.get("kind") == "StoryRun":
+        notes = shown["metadata"]["annotations"]
+        for name in ("redrive-token", "redrive-from-step"):
+            notes.pop(f"storyrun.bubustack.io/{name}", None)
+    return shown
+
+
 def told_now(language: str, told: list[Any]) -> list[Any]:
     """What `history` gives now for what it gave then."""
     return [_told_playbook(event) if language == "playbook" else event for event in told]

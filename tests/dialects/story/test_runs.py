@@ -93,6 +93,7 @@ def test_a_redrive_without_a_token_is_observed_under_one_of_its_own() -> None:
     notes = world.show()["metadata"]["annotations"]
     assert notes["storyrun.bubustack.io/redrive-observed"] == "redrive-2"
     assert notes["storyrun.bubustack.io/redrive-from-step-observed"] == "a:redrive-3"
+    assert notes["storyrun.bubustack.io/redrive-from-step"] == "a:redrive-3"
 
 
 def test_cancelling_a_run_that_has_ended_changes_nothing() -> None:
@@ -389,6 +390,8 @@ steps:
     (decided,) = [one for one in events if one["event_type"] == "gate.decided"]
     assert decided["actor"] == "ada" and decided["payload"] == {"state": "Approved", "message": "go"}
     assert "JobRetryScheduled" in [one["event_type"] for one in events]
+    named = [(one["event_type"], one["payload"].get("reason")) for one in events]
+    assert ("steprun.created", "ChildStepRunCreated") in named and ("execution.ended", "JobCompleted") in named
 
 
 def test_a_sub_run_stands_in_its_parents_queue_unless_it_says_otherwise() -> None:

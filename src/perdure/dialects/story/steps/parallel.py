@@ -49,8 +49,9 @@ class ParallelStep(StepKind):
         body: Body = turn.body
         branch_states = [(branch, body.steps[branch.name]) for branch in step.branches]
         failures = [(branch, branch_state) for branch, branch_state in branch_states if branch_state.phase.is_failure]
-        if any(branch_state.interrupted for _, branch_state in failures):
-            end_step(turn, step.name, StoryPhase.CANCELED, state.message, interrupted=True)
+        interrupted = [branch_state.message for _, branch_state in failures if branch_state.interrupted]
+        if interrupted:
+            end_step(turn, step.name, StoryPhase.CANCELED, interrupted[0], interrupted=True)
             return
         failed_names = [branch.name for branch, _ in failures if not branch.allows_failure]
         if failed_names:

@@ -1,7 +1,8 @@
 """The history of a run in Story's event names (STY-264), computed from what the kernel recorded.
 
 Every phase change of the run and its steps, every decision, retry, signal, effect and redrive, with actor and time;
-in addition the original's diagnostic events with their own names (STY-261).
+in addition the original's diagnostic events with their own names (STY-261). Where an entry of ours tells the same, the
+name is its `reason`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -63,7 +64,8 @@ def describer() -> Callable[[e.Event], tuple[int, list[HistoryEntry]]]:
 
 def _describe(event: e.Event, paths: dict[int, str]) -> Iterator[HistoryEntry]:
     if isinstance(event, e.TaskEnded):
-        yield "execution.ended", {"step": paths.get(event.task, ""), "task": event.task, **_outcome(event.outcome)}
+        payload = {"step": paths.get(event.task, ""), "task": event.task, **_outcome(event.outcome)}
+        yield "execution.ended", {**payload, "reason": "JobCompleted"} if payload["outcome"] == "succeeded" else payload
     elif isinstance(event, e.TaskRedelivered):
         payload = {"step": paths.get(event.task, ""), "task": event.task, "delivery": event.delivery}
         yield "execution.restarted", {**payload, "reason": event.reason}
@@ -125,7 +127,7 @@ def _step_started(event: s.StepStarted) -> Iterator[HistoryEntry]:
 
 def _created(event: s.StepRunCreated | s.StepLaunched) -> Iterator[HistoryEntry]:
     payload = {"step": event.step, "idempotencyKey": event.key, "engram": event.engram, "template": event.template}
-    yield "steprun.created", payload
+    yield "steprun.created", {**payload, "reason": "ChildStepRunCreated"}
     yield "step.phase", {"step": event.step, "phase": "Pending", "reason": "Pending"}
 
 

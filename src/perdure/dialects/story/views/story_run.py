@@ -154,9 +154,9 @@ def _metadata(execution: Execution, text: TextReader) -> dict[str, Any]:
         notes |= {name: value for name, value in annotations.items() if isinstance(value, str)}
     for step, token in body.redriven:
         if step:
-            notes[labels.REDRIVE_FROM_OBSERVED] = f"{step}:{token}"
+            notes[labels.REDRIVE_FROM] = notes[labels.REDRIVE_FROM_OBSERVED] = f"{step}:{token}"
         else:
-            notes[labels.REDRIVE_OBSERVED] = token
+            notes[labels.REDRIVE] = notes[labels.REDRIVE_OBSERVED] = token
     if body.canceled_before:
         notes[labels.CANCEL_CONSUMED] = "true"
     if labels.TOKEN in state.labels:
