@@ -143,6 +143,28 @@ def test_what_a_streaming_story_must_not_have(spec: str) -> None:
     assert errors(story(f"pattern: realtime\n{spec}"))
 
 
+def test_fan_outs_and_quorums_that_cannot_be_are_refused() -> None:
+    """STR-019 STR-138: at most 64 downstreams, whatever the Transport says; a quorum of more steps than are joined."""
+    below = "".join(f"\n- {{name: s{number}, ref: e, needs: [a]}}" for number in range(64))
+    wide = f"pattern: streaming\nsteps:\n- {{name: a, ref: e}}{below}"
+    assert not errors(story(wide))
+    more = wide + "\n- {name: more, ref: e, needs: [a]}"
+    assert [message for _, message, _ in errors(story(more))] == ["step 'a' has 65 downstream steps; the limit is 64"]
+    joined = (
+        "pattern: streaming\ntransports: [{name: t, transportRef: x, streaming: {fanIn: {mode: quorum, quorum: 3}}}]"
+    )
+    joined += "\nsteps: [{name: a, ref: e}, {name: b, ref: e, needs: [a]}, {name: j, ref: e, needs: [a, b]}]"
+    found = [(path, message) for path, message, _ in errors(story(joined))]
+    assert found == [("spec.steps[2]", "step 'j' joins 2 steps; a quorum of 3 never comes")]
+
+
+def test_what_changes_with_every_packet_is_read_in_runtime() -> None:
+    """STR-013: the refusal says where."""
+    text = story("pattern: streaming\nsteps: [{name: a, ref: e}, {name: b, ref: e, with: {x: '{{ steps.a.y }}'}}]")
+    (problem,) = [problem for problem in problems(text) if "steps" in problem.message]
+    assert "`runtime`" in problem.hint
+
+
 def test_only_needs_makes_edges() -> None:
     """STR-001 STR-127: what templates read of other steps makes no cycle."""
     spec = "steps: [{name: a, ref: e, if: '{{ steps.b.x }}'}, {name: b, ref: e, needs: [a]}]"

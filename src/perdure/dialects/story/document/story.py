@@ -20,12 +20,14 @@ from perdure.dialects.story.document.shapes import (
     shown,
 )
 from perdure.dialects.story.document.steps import StepShape, branches_at, check_size, validate_step
+from perdure.dialects.story.plan.program import object_at
 from perdure.dialects.story.plan.step_graph import BLOCKS, StepGraph
 from perdure.dialects.story.resources.durations import BadDuration, read_duration
 from perdure.dialects.story.resources.resource import Resource
 from perdure.dialects.story.values import template_roots
 from perdure.kernel.documents.problems import guess
 from perdure.kernel.json_values import jsontext
+from perdure.streams.stream_graph import HARD_CAP
 
 LARGEST = 1_048_576
 
@@ -96,7 +98,8 @@ def _validate_inline(cursor: Cursor, name: str, story: StoryContext) -> None:
 def _validate_spec(cursor: Cursor, name: str, namespace: str, context: CheckContext) -> None:
     spec = cursor.value
     graph = StepGraph(spec)
-    transports = tuple(_transports(cursor, graph))
+    declared = _transports(cursor, graph)
+    transports = tuple(declared)
     is_streaming = spec.get("pattern") in ("streaming", "realtime")
     story = StoryContext(
         name, namespace, is_streaming, graph, transports, context, _validate_inline, spec.get("inputsSchema")
@@ -108,6 +111,8 @@ def _validate_spec(cursor: Cursor, name: str, namespace: str, context: CheckCont
         if cycle := graph.cycle(block):
             steps = ", ".join(cycle)
             cursor.at(block).problem(INVALID, f"{block} contains a dependency cycle involving step(s): {steps}")
+    if is_streaming:
+        _topology(cursor.at("steps"), declared)
     _output(cursor.at("output"), story)
     _policy(cursor.at("policy"), graph, context)
     if spec.get("concurrency") is not None and not is_streaming:
@@ -128,6 +133,29 @@ def _names(cursor: Cursor) -> None:
                 if name in names:
                     named_step.at("name").problem(INVALID, f"duplicate step name '{name}'")
                 names.add(name)
+
+
+def _topology(steps: Cursor, transports: dict[str, Any]) -> None:
+    """Fan-outs and quorums that no Transport can make possible (STR-019, STR-138)."""
+    upstreams: dict[str, set[str]] = {}
+    named = {}
+    for step in steps.items():
+        if isinstance(step.value, dict) and isinstance(name := step.value.get("name"), str):
+            needs = step.value.get("needs")
+            named[name] = step
+            upstreams[name] = (
+                {needed for needed in needs if isinstance(needed, str)} if isinstance(needs, list) else set()
+            )
+    only = next(iter(transports)) if len(transports) == 1 else ""
+    for name, step in named.items():
+        downstreams = sum(name in above for above in upstreams.values())
+        if downstreams > HARD_CAP:
+            step.problem(INVALID, f"step '{name}' has {downstreams} downstream steps; the limit is {HARD_CAP}")
+        fan_in = object_at(transports, str(step.value.get("transport") or only), "streaming", "fanIn")
+        quorum = fan_in.get("quorum") if fan_in.get("mode") == "quorum" else None
+        count = len(upstreams[name])
+        if isinstance(quorum, int) and 1 < count < quorum:
+            step.problem(INVALID, f"step '{name}' joins {count} steps; a quorum of {quorum} never comes")
 
 
 def _output(cursor: Cursor, story: StoryContext) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from perdure.dialects.story.document.cursor import DOUBTFUL, INVALID, Cursor
 from perdure.dialects.story.document.shapes import shown
 from perdure.dialects.story.plan.step_graph import NO_REFERENCES, references_in
-from perdure.dialects.story.values.template_roots import under
+from perdure.dialects.story.values.template_roots import STREAMING_STATIC, under
 from perdure.expressions.gotemplate import BadStructure, Environment, References, Structure, is_condition, is_template
 from perdure.kernel.lazy_regex import lazy_regex
 
@@ -56,6 +56,8 @@ def check(cursor: Cursor, scope: Environment) -> References:
             finding = problem.finding
             message = problem.message if finding is None else finding.message
             hint = "" if finding is None else f"At {finding.position} of the template.{_readable(message, scope)}"
+            if scope is STREAMING_STATIC and message.startswith("context "):
+                hint += " Read it in `runtime`, which is rendered for every packet."
             cursor.problem(INVALID, message, *problem.path, hint=hint)
         return references_in(cursor.value)
 
