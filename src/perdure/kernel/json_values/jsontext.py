@@ -27,6 +27,7 @@ _TRIES = 8  # to find the end of a piece
 _SEPARATED_AT_ONCE = 20_000  # elements or members
 NODES = 4_000
 """Values in one piece when writing."""
+SMALL_PART, MOST_WEIGHTS = 64, 20_000  # values of a small part; weights that are kept of such parts
 
 _LARGE_NUMBER = 1 << 512
 _HOLDERS = frozenset({dict, list, tuple})
@@ -227,21 +228,50 @@ def _encode_in_pieces(value: Any) -> bytes:
         return b'"%b"' % b"".join(pieces)
     if kind not in (list, dict) or not is_large(value):
         return _encoder.encode(value)
-    return b"[%b]" % b",".join(_elements_of(value)) if kind is list else b"{%b}" % b",".join(_members_of(value))
+    weights: dict[int, int] = {}
+    _weigh_parts(value, weights)
+    return _encode_large(value, weights)
 
 
-def _elements_of(items: list[Any]) -> Iterator[bytes]:
+def _weigh_parts(value: Any, weights: dict[int, int]) -> int:
+    """As `weigh`, to the end. Weights of parts are kept by identity, since they are asked for again; those of small
+    parts only as long as there are few.
+    """
+    weight = len(value)
+    for item in value.values() if type(value) is dict else value:
+        kind = type(item)
+        if kind is str:
+            weight += len(item) >> 6
+        elif kind in _HOLDERS:
+            weight += weights.get(id(item)) or _weigh_parts(item, weights)
+        elif kind is int and not -_LARGE_NUMBER < item < _LARGE_NUMBER:
+            weight += _weigh_digits(item)
+    if weight > SMALL_PART:
+        weights[id(value)] = weight
+        rest()
+    elif len(weights) < MOST_WEIGHTS:
+        weights[id(value)] = weight
+    return weight
+
+
+def _encode_large(value: Any, weights: dict[int, int]) -> bytes:
+    if type(value) is list:
+        return b"[%b]" % b",".join(_elements_of(value, weights))
+    return b"{%b}" % b",".join(_members_of(value, weights)) if type(value) is dict else _encode_in_pieces(value)
+
+
+def _elements_of(items: list[Any], weights: dict[int, int]) -> Iterator[bytes]:
     group: list[Any] = []
     weight = 0
     for element in items:
-        more = 1 + weigh(element, NODES)
+        more = 1 + (weights.get(id(element)) or weigh(element, NODES))
         weight += more
         if weight > NODES and group:
             yield _encoder.encode(group)[1:-1]
             rest()
             group, weight = [], more
         if more > NODES:
-            yield _encode_in_pieces(element)
+            yield _encode_large(element, weights)
             weight = 0
         else:
             group.append(element)
@@ -249,18 +279,18 @@ def _elements_of(items: list[Any]) -> Iterator[bytes]:
         yield _encoder.encode(group)[1:-1]
 
 
-def _members_of(items: dict[Any, Any]) -> Iterator[bytes]:
+def _members_of(items: dict[Any, Any], weights: dict[int, int]) -> Iterator[bytes]:
     group: dict[Any, Any] = {}
     weight = 0
     for name, member in items.items():
-        more = 1 + weigh(member, NODES)
+        more = 1 + (weights.get(id(member)) or weigh(member, NODES))
         weight += more
         if weight > NODES and group:
             yield _encoder.encode(group)[1:-1]
             rest()
             group, weight = {}, more
         if more > NODES:
-            yield _encoder.encode({name: 0})[1:-2] + _encode_in_pieces(member)
+            yield _encoder.encode({name: 0})[1:-2] + _encode_large(member, weights)
             weight = 0
         else:
             group[name] = member

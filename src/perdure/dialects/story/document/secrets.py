@@ -22,8 +22,9 @@ def refuse_secrets(cursor: Cursor, prefix: str = "") -> None:
 
 def refuse_computed(cursor: Cursor, prefix: str = "") -> None:
     """Report references inside templates: data must not choose a secret, and what a template reads becomes data."""
-    allowed = set(places(cursor.value))
-    for path in places(cursor.value, is_written=False):
+    written = list(places(cursor.value, is_written=False))
+    allowed = set(places(cursor.value)) if written else ()
+    for path in written:
         if path in allowed:
             continue
         reference = cursor.at(*path)
