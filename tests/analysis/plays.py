@@ -133,7 +133,9 @@ def _read_playbook(world: PlaybookWorld, program: Any) -> Play:
     turns = [turn for row in world.rows for turn in decode_turns(world.dialect, row)]
     history = world.dialect.history(RunId("r"), turns)
     started = {event["step"] for event in history if event["event_type"] == "step.started"}
-    used: set[Any] = {(kind, step) for step in started for kind in (K.DEAD_STEP, K.FINAL_NEVER, K.ADMISSION_NEVER)}
+    used: set[Any] = {(kind, step) for step in started for kind in (K.DEAD_STEP, K.FINAL_NEVER)}
+    answers = [event for event in history if event["event_type"] == "policy.admit.evaluated"]
+    used |= {(K.ADMISSION_NEVER, event["step"]) for event in answers if event["payload"]["allow"]}
     used |= {(K.JOIN_NEVER, event.step) for event in world.events if isinstance(event, p.JoinCompleted)}
     body, shown = world.execution.body, world.show()
     failures = shown["failures"]

@@ -60,7 +60,8 @@ def playbook(random: Random) -> bytes:
                 "allow_partial": random.random() < 0.5,
                 **random.choice([{}, {"max_shards": 2}]),
             }
-        if random.random() < 0.1:
+        may_wait = "admit" in step["spec"]["policy"] or "join" in step["spec"]
+        if random.random() < (0.4 if may_wait else 0.1):
             step["spec"]["policy"]["lifecycle"] = {"deadline_s": random.choice([1, 5])}
     if random.random() < 0.2:
         spec["entry_step"] = random.choice(NAMES)

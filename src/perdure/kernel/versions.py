@@ -14,7 +14,7 @@ from perdure.kernel.errors import NewerRecord
 if TYPE_CHECKING:
     from perdure.kernel.dialect import Dialect
 
-RECORDS = 10
+RECORDS = 11
 """Counts the versions of all records: events of the kernel and of every language, inputs, editions.
 
 A server tells the others which one it reads; runs are handed over from lower to higher ones.

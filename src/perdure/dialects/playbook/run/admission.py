@@ -4,6 +4,7 @@ A denied token stays pending and is evaluated again when something its rules rea
 """
 
 from perdure.dialects.playbook.plan.program import Admission, OnDeny, Program
+from perdure.dialects.playbook.run.token_deadlines import bound_token, release_token
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.task_errors import template_message
@@ -32,7 +33,11 @@ def decide_admission(turn: Turn, number: int) -> None:
     if not decision.allow:
         fate = "discarded" if admission.on_deny is OnDeny.DISCARD else "pending"
         reads = reads_of(admission)
+    if fate != "pending":
+        release_token(turn, number)
     turn.emit(p.AdmissionJudged(number, fate, decision.allow, decision.rule, decision.errors, reads))
+    if fate == "pending":
+        bound_token(turn, number)
     if decision.allow and body.wait_timer:
         turn.drop_timer(body.wait_timer)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from perdure.dialects.playbook.plan.program import Admission, OnFailure, OnFinalFailure, OnStranded, Program
 from perdure.dialects.playbook.run.admission import can_be_opened, is_disabled, reads_of
+from perdure.dialects.playbook.run.ends import drop_token
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.names import run_id, token_id
@@ -72,7 +73,7 @@ def _end_pending(turn: Turn, body: b.Body, program: Program) -> None:
             return
     for number, gate in gates.items():
         reason, ending = _fate(policy, gate, body.tokens[number], body.wait_expired)
-        turn.emit(p.TokenDropped(number, reason, ending))
+        drop_token(turn, number, reason, ending)
 
 
 def _gate(program: Program, token: b.Token) -> Admission:

@@ -4,6 +4,7 @@ from perdure.dialects.playbook.plan.program import Program, Step
 from perdure.dialects.playbook.run.ctx_merge import merge
 from perdure.dialects.playbook.run.ctx_patches import BadPatch, Growths, growing_keys, measure, render, shortened
 from perdure.dialects.playbook.run.loop import failure_of
+from perdure.dialects.playbook.run.token_deadlines import release_token
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.task_errors import Error, error
@@ -152,7 +153,12 @@ def _drop_tokens(turn: Turn) -> None:
     body: b.Body = turn.body
     turn.drop_timer(body.wait_timer)
     for number in [number for number in body.tokens if number != body.finalizing]:
-        turn.emit(p.TokenDropped(number, "stopped", b.BranchEnding.ABORTED))
+        drop_token(turn, number, "stopped", b.BranchEnding.ABORTED)
+
+
+def drop_token(turn: Turn, number: int, reason: str, ending: str) -> None:
+    release_token(turn, number)
+    turn.emit(p.TokenDropped(number, reason, ending))
 
 
 def _withdraw(turn: Turn, number: int, reason: str) -> None:
@@ -174,7 +180,7 @@ def cancel(turn: Turn, reason: str) -> None:
     """At once: no routing and no final step follow (PBK-190, 191)."""
     body: b.Body = turn.body
     for number in list(body.tokens):
-        turn.emit(p.TokenDropped(number, "cancelled", b.BranchEnding.ABORTED))
+        drop_token(turn, number, "cancelled", b.BranchEnding.ABORTED)
     for number in list(body.runs):
         _withdraw(turn, number, reason or "cancelled")
     turn.emit(p.WorkflowFinished("cancelled", ""))

@@ -5,7 +5,7 @@ from typing import Any
 
 from perdure.dialects.playbook import tools
 from perdure.dialects.playbook.plan.program import Admission, Program, Step, Task
-from perdure.dialects.playbook.run import ctx_patches, ends, keychain_resolution, redrive
+from perdure.dialects.playbook.run import ctx_patches, ends, keychain_resolution, redrive, starts
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.task_errors import Error, error
@@ -154,6 +154,8 @@ def _on_timer(turn: Turn, timer: int) -> None:
     body: b.Body = turn.body
     if timer == body.wait_timer and body.waiting:
         turn.emit(p.WaitExpired())
+    elif timer in body.token_bounds:
+        starts.expire_token(turn, body.token_bounds[timer])
     elif timer in body.attempt_bounds:
         ends.interrupt(turn, body.attempt_bounds[timer])
     elif timer in body.bounds:

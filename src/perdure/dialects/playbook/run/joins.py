@@ -10,10 +10,12 @@ still holds fail.
 """
 
 from perdure.dialects.playbook.plan.program import Join, Program, Step
+from perdure.dialects.playbook.run.token_deadlines import bound_token, release_token
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.task_errors import error
 from perdure.kernel.json_values import jsontext
+from perdure.kernel.json_values.values import Payload
 from perdure.kernel.turn import Turn
 
 INCOMPLETE = "JOIN_INCOMPLETE"
@@ -55,14 +57,36 @@ def arrive(turn: Turn, number: int) -> None:
     heads.setdefault(token.branch, number)
     if len(heads) < join.need:
         turn.emit(p.JoinReached(number, fork))
+        bound_token(turn, number)
         return
     heads = {branch: heads[branch] for branch in join.branches if branch in heads}
-    branches = {branch: body.tokens[head].args.read(turn.text) for branch, head in heads.items()}
-    args = turn.keep(jsontext.encode({"branches": branches}))
+    args = _args_of(turn, heads)
     gated = turn.program.steps[token.step].admission is not None
     joined = p.NewToken(body.tokens_made + 1, token.step, gated, args)
     turn.emit(p.JoinReached(number, fork))
+    for head in heads.values():
+        release_token(turn, head)
     turn.emit(p.JoinCompleted(token.step, fork, tuple(heads.values()), number, joined, turn.now))
+
+
+def _args_of(turn: Turn, heads: dict[str, int]) -> Payload:
+    branches = {branch: turn.body.tokens[head].args.read(turn.text) for branch, head in heads.items()}
+    return turn.keep(jsontext.encode({"branches": branches}))
+
+
+def expire_round(turn: Turn, number: int) -> int:
+    """The deadline of a held token has passed: what has arrived becomes one token, which it returns (PBK-193)."""
+    body: b.Body = turn.body
+    token = body.tokens[number]
+    held = body.forks[token.held_by].trackers[token.step].held
+    join = _join(turn.program.steps[token.step])
+    heads = {branch: next(iter(held[branch])) for branch in join.branches if held.get(branch)}
+    args = _args_of(turn, heads)
+    for head in heads.values():
+        release_token(turn, head)
+    joined = p.NewToken(body.tokens_made + 1, token.step, False, args)
+    turn.emit(p.JoinExpired(token.step, token.held_by, tuple(sorted(heads.values())), joined, turn.now))
+    return joined.token
 
 
 def fail_join(turn: Turn, fork: int) -> None:
@@ -78,6 +102,8 @@ def fail_join(turn: Turn, fork: int) -> None:
     message = f"step {step!r} waits for {join.need} of its branches: {present} arrived, {absent} can no longer arrive"
     failed = error("policy_fail", message, INCOMPLETE, source=step, details={"arrived": arrived, "missing": missing})
     tokens = tuple(sorted(number for held in tracker.held.values() for number in held))
+    for number in tokens:
+        release_token(turn, number)
     turn.emit(p.JoinFailed(step, fork, tokens, failed))
 
 

@@ -3,8 +3,9 @@
 from perdure.dialects.playbook.plan.durations import BOUND_RANK
 from perdure.dialects.playbook.plan.program import Program
 from perdure.dialects.playbook.plan.workload import merge_workload
-from perdure.dialects.playbook.run import ctx_patches, keychain_resolution, loop
+from perdure.dialects.playbook.run import ctx_patches, joins, keychain_resolution, loop
 from perdure.dialects.playbook.run.ends import end_at_once, stop
+from perdure.dialects.playbook.run.token_deadlines import due_of, release_token, why_too_late
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.task_errors import Error, error, template_message
@@ -83,8 +84,8 @@ def _start(
     turn.emit(p.WorkflowStarted(token, workload, ctx, size, turn.now, timer, stored, bool(program.joins)))
 
 
-def start_step(turn: Turn, number: int) -> None:
-    """Consume an admitted token."""
+def start_step(turn: Turn, number: int, failed: Error | None = None) -> None:
+    """Consume an admitted token, or one that has waited too long."""
     body: b.Body = turn.body
     program: Program = turn.program
     token = body.tokens[number]
@@ -95,21 +96,34 @@ def start_step(turn: Turn, number: int) -> None:
         return
     items: bytes | None = None
     total, limit = 0, 1
-    failed: Error | None = None
-    if step.loop is not None:
+    failed = failed or why_too_late(turn, step, token)
+    if step.loop is not None and failed is None:
         try:
             collection = loop.collection_of(turn, step.loop, token)
             items, total = jsontext.encode(collection), len(collection)
             limit = loop.limit_of(turn, step.loop, token)
         except loop.CannotLoop as problem:
             items, failed = None, problem.problem
-    dues = [due for due in (_plus(turn.now, step.timeout), _plus(token.at, step.deadline)) if due is not None]
+    dues = []
+    if failed is None:
+        dues = [due for due in (_plus(turn.now, step.timeout), due_of(step, token)) if due is not None]
+    release_token(turn, number)
     items_payload = None if items is None else turn.keep(items)
     timers = tuple(turn.set_timer(due, BOUND_RANK) for due in dues)
     run = body.runs_made + 1
     turn.enumerated += total
     mode = "" if step.loop is None else step.loop.mode
     turn.emit(p.StepStarted(run, number, len(step.tasks), turn.now, timers, items_payload, total, limit, failed, mode))
+
+
+def expire_token(turn: Turn, number: int) -> None:
+    """The deadline of a token that waits has passed: its step fails without having begun (PBK-193)."""
+    body: b.Body = turn.body
+    token = body.tokens[number]
+    step = turn.program.steps[token.step]
+    turn.drop_timer(body.wait_timer)
+    consumed = joins.expire_round(turn, number) if token.state is b.TokenState.HELD else number
+    start_step(turn, consumed, why_too_late(turn, step, token))
 
 
 def _plus(at: Instant, span: Instant | None) -> Instant | None:

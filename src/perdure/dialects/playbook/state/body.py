@@ -109,6 +109,9 @@ class Token(msgspec.Struct, gc=False, array_like=True):
     fork: int = WHOLE
     branch: str = ""  # of the join that it arrives at
     held_by: int = WHOLE  # the fork whose tracker holds it
+    timer: int = 0  # its deadline, while it waits
+    parts: "list[tuple[int, UnfinishedToken]]" = msgspec.field(default_factory=list)
+    """The tokens that it stands for, if their join did not complete in time."""
 
 
 class JoinTracker(msgspec.Struct, gc=False, array_like=True):
@@ -365,6 +368,8 @@ class Body(msgspec.Struct, gc=False, array_like=True):
     finalizes_again: bool = False  # the final step has run at an earlier end
     is_changed: bool = False  # a fork with another input, or a newer document
     begun_since: dict[str, None] | None = None  # of a run that was moved to another document: steps since then
+
+    token_bounds: dict[int, int] = msgspec.field(default_factory=dict)  # timer → token that waits
 
     @property
     def is_idle(self) -> bool:

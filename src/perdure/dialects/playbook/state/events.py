@@ -317,6 +317,23 @@ class WorkflowReopened(Event, frozen=True, tag=129):
     workload: Payload | None = None  # of a fork with another input, or a newer document
 
 
+class TokenBounded(Event, frozen=True, tag=130):
+    """The deadline of a token that waits; 0: it has none any more."""
+
+    token: int
+    timer: int
+
+
+class JoinExpired(Event, frozen=True, tag=131):
+    """The deadline of the oldest token of a round has passed: its tokens leave as one, whose step-run fails."""
+
+    step: str
+    fork: int
+    tokens: tuple[int, ...]
+    token: NewToken
+    at: Instant
+
+
 OWN_EVENTS: tuple[type[Event], ...] = (
     WorkflowStarted,
     AdmissionJudged,
@@ -348,4 +365,6 @@ OWN_EVENTS: tuple[type[Event], ...] = (
     StepPassed,
     CtxGrows,
     WorkflowReopened,
+    TokenBounded,
+    JoinExpired,
 )

@@ -11,33 +11,28 @@ from typing import Any
 from perdure.dialects.playbook.plan.program import (
     Admission,
     Arc,
-    Directive,
     Join,
     OnDeny,
     OnFailure,
     OnStranded,
     Program,
     Step,
-    Task,
 )
 from perdure.dialects.playbook.run.admission import FIXED, can_be_opened
-from perdure.dialects.playbook.tools import kind_of
-from perdure.expressions.jinja import Guard
-from perdure.expressions.jinja.condition_analysis import formula_of
-from perdure.kernel.graphs.net import START, DefectKind, Formula, Net, Remark, answers
+from perdure.dialects.playbook.views.pipeline_net import add_pipeline, formula
+from perdure.kernel.graphs.net import START, DefectKind, Net, Remark, answers
 from perdure.kernel.json_values.values import SECOND
 
 MOST_WAYS = 200  # in which the branches of a join may come together
 
-_ADD_EXIT = "Set it in a step that runs before, or limit the wait (`completion.wait_timeout_s`); a patch sets it."
+_ADD_EXIT = (
+    "Set it in a step that runs before, or limit the wait (`deadline_s`, `completion.wait_timeout_s`); a patch sets it."
+)
+TOO_LONG = "waits too long"
 
 
 def net_of(program: Program) -> Net:
     return PlaybookNet(program).net
-
-
-def formula(guard: Guard | None, known: Mapping[str, Any]) -> Formula:
-    return True if guard is None else formula_of(guard.source, known)
 
 
 class PlaybookNet:
@@ -48,6 +43,7 @@ class PlaybookNet:
         self.index = {name: index for index, name in enumerate(program.steps)}
         self.assigned = {key for step in program.steps.values() for key in _assigned(step)}
         self.denied: list[tuple[Step, Admission, int, int, bool]] = []
+        self.failed: dict[str, int] = {}  # by step: where it has failed
         self.waiting: list[int] = []  # places whose tokens keep a run from ending
         for name in program.steps:
             is_final = name == program.final_step
@@ -69,7 +65,9 @@ class PlaybookNet:
         self.trouble = self.net.place()  # from the beginning: some failure may be one that nobody handles
         self.final = self.net.place()
         self.finalizing = self.net.place()  # the final step runs because nothing else is left
-        first = (self.entered[program.entry], self.final) if program.final_step else (self.entered[program.entry],)
+        bounded = [name for name, step in program.steps.items() if step.join is not None and step.deadline is not None]
+        self.clocks = {name: self.net.place() for name in bounded}  # as long as the deadline of a join may pass
+        first = (self.entered[program.entry], *self.clocks.values(), *((self.final,) if program.final_step else ()))
         self.net.add(self.whole, "", (START,), first)
         begun = len(self.net.transitions)
         for step in program.steps.values():
@@ -102,8 +100,9 @@ class PlaybookNet:
 
     def _step(self, step: Step) -> None:
         part = self.parts[step.name]
-        ready = self._gate(step, step.admission) if step.admission is not None else self.entered[step.name]
         begin, done, failed = self.net.place(), self.net.place(), self.net.place()
+        self.failed[step.name] = failed
+        ready = self._gate(step, step.admission) if step.admission is not None else self.entered[step.name]
         puts = (begin, self.ran) if step.name == self.program.final_step else (begin,)
         if step.name == self.program.final_step:
             self.net.add(part, "starts", (ready,), puts, unless=(self.ran,))
@@ -111,7 +110,7 @@ class PlaybookNet:
         else:
             self.net.add(part, "", (ready,), puts)
         first = len(self.net.transitions)
-        self._pipeline(step, part, begin, done, failed)
+        add_pipeline(self.net, step, part, begin, done, failed)
         if step.timeout is not None or step.deadline is not None:
             self.net.limit_from(first)
             if step.tasks:
@@ -122,90 +121,6 @@ class PlaybookNet:
         name = "step.done" if step.loop is None else "loop.done"
         self._route(step, part, done, {"event.name": name, "event.status": "ok", "event.error": None})
         self._route(step, part, failed, {"event.name": "step.failed", "event.status": "error"}, is_failure=True)
-
-    def _pipeline(self, step: Step, part: int, begin: int, done: int, failed: int) -> None:
-        loop = step.loop
-        items = None if loop is None else loop.written_items
-        is_too_long = loop is not None and loop.fanout is not None and len(items or ()) > loop.fanout.max_shards
-        if not step.tasks:
-            self.net.add(part, "does nothing", (begin,), (done,))
-            if loop is not None and (items is None or is_too_long):
-                self.net.add(part, "fails", (begin,), (failed,), is_failure=True)
-            return
-        positions = [self.net.place() for _ in step.tasks]
-        ended, broken = self.net.place(), self.net.place()
-        if loop is None:
-            self.net.add(part, "", (begin,), (positions[0],))
-            self.net.add(part, "", (ended,), (done,))
-            self.net.add(part, "", (broken,), (failed,))
-        else:
-            if not items:
-                self.net.add(part, "has no elements", (begin,), (done,))
-            if items is None or (items and not is_too_long):
-                self.net.add(part, "", (begin,), (positions[0],))
-            if items is None or len(items) > 1:
-                self.net.add(part, "takes the next element", (ended,), (positions[0],), is_bounded=True)
-            if items is None or loop.max_in_flight is not None or is_too_long:
-                self.net.add(part, "fails", (begin,), (failed,), is_failure=True)
-            self.net.add(part, "", (ended,), (done,))
-            self.net.add(part, "", (broken,), (failed,))
-            if loop.is_best_effort or (loop.fanout is not None and loop.fanout.allow_partial):
-                self.net.add(part, "goes on after a failure", (broken,), (ended,))
-        for at, task in enumerate(step.tasks):
-            self._task(step, part, at, task, positions, ended, broken)
-
-    def _task(self, step: Step, part: int, at: int, task: Task, positions: list[int], ended: int, broken: int) -> None:
-        label = "" if len(step.tasks) == 1 else f"{task.label} "
-        outcomes = [(False, "succeeds")]
-        if kind_of(task.kind).may_fail(task) or task.timeout is not None:
-            outcomes.append((True, "fails"))
-        for is_error, text in outcomes:
-            after = self.net.place()
-            self.net.add(part, f"{label}{text}", (positions[at],), (after,))
-            for directive, to, attempts in self._directives(task, is_error):
-                match directive:
-                    case Directive.CONTINUE:
-                        target = positions[at + 1] if at + 1 < len(positions) else ended
-                        self.net.add(part, "", (after,), (target,))
-                    case Directive.JUMP:
-                        target = positions[to or 0]
-                        jumps_to = step.tasks[to or 0].label
-                        self.net.add(part, f"jumps to {jumps_to}", (after,), (target,), is_failure=is_error)
-                        self.net.add(part, "", (after,), (broken,), is_limit=True)
-                    case Directive.BREAK:
-                        self.net.add(part, "breaks", (after,), (ended,))
-                    case Directive.RETRY:
-                        if attempts > 1:
-                            self.net.add(part, "tries again", (after,), (positions[at],), is_bounded=True)
-                        self.net.add(part, "", (after,), (broken,))
-                    case Directive.FAIL:
-                        self.net.add(part, "", (after,), (broken,))
-
-    def _directives(self, task: Task, is_error: bool) -> Iterator[tuple[Directive, int | None, int]]:
-        """What the rules of a task may say to an outcome, each once."""
-        policy = task.policy
-        if policy is None:
-            yield (Directive.FAIL if is_error else Directive.CONTINUE), None, 1
-            return
-        known: dict[str, Any] = {"outcome.status": "error" if is_error else "ok"}
-        if not is_error:
-            known["outcome.error"] = None
-        conditions = [formula(rule.when, known) for rule in policy.rules]
-        unmatched = Directive.FAIL if policy.unmatched_fails else Directive.CONTINUE
-        results: dict[tuple[Directive, int | None, int], None] = {}
-        for answer in answers(conditions):
-            index = next((index for index, holds in enumerate(answer) if holds), None)
-            if index is None:
-                results[(unmatched, None, 1)] = None
-                continue
-            then = policy.rules[index].then
-            results[(then.do, then.to, then.attempts)] = None
-            assigned = (*then.set_ctx.values(), *then.set_iter.values(), *then.set_step.values())
-            if not all(template.is_literal for template in assigned):
-                results[(Directive.FAIL, None, 1)] = None
-        if not all(isinstance(item, bool) for item in conditions):
-            results[(Directive.FAIL, None, 1)] = None  # a guard that cannot be evaluated
-        yield from results
 
     # The gate.
 
@@ -229,6 +144,8 @@ class PlaybookNet:
         if admission.on_deny is OnDeny.DISCARD:
             self.net.add(part, "is refused", (entered,), (), is_start=False)
             return ready
+        if step.deadline is not None:
+            self.net.add(part, TOO_LONG, (entered,), (self.failed[step.name],), is_start=False, waits=True)
         pending = self.net.place()
         self.net.add(part, "is refused", (entered,), (pending,), is_start=False)
         may_change = True in fates and not admission.watches.names <= FIXED
@@ -251,9 +168,12 @@ class PlaybookNet:
         if lost:  # the run fails because of that
             self.net.add(part, "", (pending,), (), reads=lost, is_start=False, is_last=True)
         if is_careful and can_be_opened(admission) and may_change:
-            if completion.wait_timeout is not None or self.program.timeout is not None:
-                choice = "waits too long"
-                self.net.add(part, choice, (pending,), (), unless=hindered, is_start=False, is_last=True, waits=True)
+            is_bounded = completion.wait_timeout is not None or self.program.timeout is not None
+            if is_bounded or step.deadline is not None:
+                puts = () if step.deadline is None else (self.failed[step.name],)
+                self.net.add(
+                    part, TOO_LONG, (pending,), puts, unless=hindered, is_start=False, is_last=True, waits=True
+                )
                 return
             stuck = self.net.place()
             self.waiting.append(stuck)
@@ -285,11 +205,20 @@ class PlaybookNet:
         hint = "Name steps that run together, or ask for fewer of them with `mode: any` or `n`."
         part = self._part(step, "spec", "join", never=DefectKind.JOIN_NEVER, message=message, hint=hint)
         held = {branch: self.held[(step.name, branch)] for branch in join.branches}
-        late = {branch: self.net.place() for branch in join.branches} if join.need < len(join.branches) else {}
+        may_be_late = join.need < len(join.branches) or step.deadline is not None
+        late = {branch: self.net.place() for branch in join.branches} if may_be_late else {}
         ways = list(islice(combinations(join.branches, join.need), MOST_WAYS))
         for way in ways:
             rest = [late[branch] for branch in join.branches if branch not in way]
             self.net.add(part, "joins", [held[branch] for branch in way], (self.entered[step.name], *rest))
+        for way in self._incomplete_ways(step, join):
+            others = [branch for branch in join.branches if branch not in way]
+            puts = (self.failed[step.name], *(late[branch] for branch in others))
+            unless = [held[branch] for branch in others]
+            takes, clock = [held[branch] for branch in way], (self.clocks[step.name],)
+            self.net.add(part, TOO_LONG, takes, puts, reads=clock, unless=unless, is_start=False, waits=True)
+        if step.name in self.clocks:  # everything else may be faster
+            self.net.add(part, "", (self.clocks[step.name],), (), is_start=False)
         for branch, place in late.items():
             self.net.add(part, "is too late", (held[branch], place), (), is_start=False)
             self.net.add(part, "", (place,), (), is_start=False, is_last=True)
@@ -303,6 +232,12 @@ class PlaybookNet:
             self.net.remarks[stranded] = Remark(DefectKind.STRANDED, part, message, hint)
             # With a failure, that is what is wrong, not what waits for its branch.
             self.net.add(part, "", (place,), (), reads=(self.trouble,), is_start=False, is_last=True)
+
+    def _incomplete_ways(self, step: Step, join: Join) -> Iterator[tuple[str, ...]]:
+        """Which branches may have arrived when the deadline of a join passes."""
+        if step.deadline is not None:
+            ways = (way for count in range(1, join.need) for way in combinations(join.branches, count))
+            yield from islice(ways, MOST_WAYS)
 
     # Arcs.
 

@@ -121,7 +121,7 @@ class PlaybookValues(ValueTracer):
                     yield ValueWrite(("condition", target), text, site=f"arcs[{index}].when")
                 for new in tokens:
                     yield from self._token(new, f"arcs[{new.arc}].args")
-            case p.JoinCompleted(token=new, tokens=tokens):
+            case p.JoinCompleted(token=new, tokens=tokens) | p.JoinExpired(token=new, tokens=tokens):
                 parts = tuple(_part((), ("token", token), f"the arguments of token {token}") for token in tokens)
                 yield from self._token(new, "", parts)
             case p.WorkflowQuiesced(token=new):

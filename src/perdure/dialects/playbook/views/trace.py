@@ -63,7 +63,7 @@ class PlaybookTracer:
             self.trace.enter(("join", step, event.fork), step, at)
             self.trace.begin(("join", step, event.fork), at, is_wait=True)
 
-    def joined(self, event: p.JoinCompleted, at: Instant) -> None:
+    def joined(self, event: p.JoinCompleted | p.JoinExpired, at: Instant) -> None:
         self.trace.move(("join", step_id(event.step), event.fork), ("token", event.token.token))
 
     def not_joined(self, event: p.JoinFailed, at: Instant) -> None:
@@ -160,6 +160,7 @@ _TELLERS: dict[type[e.Event], Callable[[PlaybookTracer, Any, Instant], None]] = 
     p.TokenDropped: PlaybookTracer.dropped,
     p.JoinReached: PlaybookTracer.reached,
     p.JoinCompleted: PlaybookTracer.joined,
+    p.JoinExpired: PlaybookTracer.joined,
     p.JoinFailed: PlaybookTracer.not_joined,
     p.StepStarted: PlaybookTracer.started,
     p.AttemptStarted: PlaybookTracer.attempt_started,

@@ -7,8 +7,8 @@ from typing import Any
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.body import Body, TokenState
-from perdure.dialects.playbook.state.folding.forks import close_if_over, release, remove_branch
-from perdure.dialects.playbook.state.folding.tokens import add_token, discard, end_branch, keep_unfinished
+from perdure.dialects.playbook.state.folding.forks import close_if_over, lineage_of, release, remove_branch
+from perdure.dialects.playbook.state.folding.tokens import add_token, discard, end_branch, forget_bound, keep_unfinished
 from perdure.kernel.events import Event
 
 
@@ -29,25 +29,47 @@ def _reached(body: Body, event: p.JoinReached) -> None:
 
 
 def _completed(body: Body, event: p.JoinCompleted) -> None:
-    node = body.forks[event.fork]
-    node.trackers[event.step].fired += 1
+    body.forks[event.fork].trackers[event.step].fired += 1
     last = body.tokens[event.last]
     for number in event.tokens:
-        release(body, number, body.tokens.pop(number))
-    body.incomplete_forks.pop(event.fork, None)
-    home = event.fork
-    if not node.live and not node.held and home != b.WHOLE:  # all branches of the fork have been joined
-        del body.forks[home]
-        home = node.parent
-        body.forks[home].live -= 1
-    add_token(body, event.token, last.event, event.at, last.parent, home)
+        _let_go(body, number)
+    add_token(body, event.token, last.event, event.at, last.parent, _leave(body, event.fork))
+
+
+def _expired(body: Body, event: p.JoinExpired) -> None:
+    """A redrive puts the tokens back, so that the join waits for its branches again."""
+    body.forks[event.fork].trackers[event.step].fired += 1
+    last = body.tokens[event.tokens[-1]]
+    parts = []
+    for number in event.tokens:
+        lineage = lineage_of(body, body.tokens[number].fork)
+        parts.append((number, b.UnfinishedToken(_let_go(body, number), "", lineage)))
+    token = add_token(body, event.token, last.event, event.at, last.parent, _leave(body, event.fork))
+    token.parts = parts
+
+
+def _let_go(body: Body, number: int) -> b.Token:
+    token = body.tokens.pop(number)
+    forget_bound(body, token)
+    release(body, number, token)
+    return token
+
+
+def _leave(body: Body, fork: int) -> int:
+    """The fork to which the one token belongs that leaves a join."""
+    node = body.forks[fork]
+    body.incomplete_forks.pop(fork, None)
+    if node.live or node.held or fork == b.WHOLE:
+        return fork
+    del body.forks[fork]  # all its branches have been joined
+    body.forks[node.parent].live -= 1
+    return node.parent
 
 
 def _failed(body: Body, event: p.JoinFailed) -> None:
     for number in event.tokens:
-        token = body.tokens.pop(number)
-        keep_unfinished(body, number, token, b.BranchEnding.FAILED)
-        release(body, number, token)
+        keep_unfinished(body, number, body.tokens[number], b.BranchEnding.FAILED)
+        _let_go(body, number)
         end_branch(body, b.BranchEnding.FAILED)
     body.failures.append(b.BranchFailure(event.step, 0, "", False, event.error))
     body.unhandled += 1
@@ -57,5 +79,6 @@ def _failed(body: Body, event: p.JoinFailed) -> None:
 CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
     p.JoinReached: _reached,
     p.JoinCompleted: _completed,
+    p.JoinExpired: _expired,
     p.JoinFailed: _failed,
 }

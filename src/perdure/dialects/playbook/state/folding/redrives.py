@@ -11,6 +11,7 @@ from perdure.dialects.playbook.state.folding.forks import put_back
 from perdure.dialects.playbook.state.folding.threads import queue_loop
 from perdure.dialects.playbook.state.values import NOTHING, Value
 from perdure.kernel.events import Event, RunForked, RunMigrated
+from perdure.kernel.json_values.values import Instant
 
 
 def _workflow_reopened(body: Body, event: p.WorkflowReopened) -> None:
@@ -23,17 +24,18 @@ def _workflow_reopened(body: Body, event: p.WorkflowReopened) -> None:
     if event.workload is not None:
         body.workload = Value(event.workload)
     body.bounds = {event.timer: 0} if event.timer else {}
-    body.awaited, body.attempt_bounds = {}, {}
+    body.awaited, body.attempt_bounds, body.token_bounds = {}, {}, {}
     runs, body.unfinished_runs = body.unfinished_runs, {}
     tokens, body.unfinished_tokens = body.unfinished_tokens, {}
     _forget_failures(body, runs)
     if body.finalizing:
         _forget_finalization(body, runs, is_whole=bool(tokens) or not all(kept.run.is_final for kept in runs.values()))
     for number, token in tokens.items():
-        _put_token_back(body, number, token)
+        body.branches[token.ending] -= 1
+        _put_token_back(body, number, token, event.at)
     timers = dict(event.timers)
     for number, kept in runs.items():
-        _put_run_back(body, number, kept, timers.get(number, ()))
+        _put_run_back(body, number, kept, timers.get(number, ()), event.at)
 
 
 def _forget_failures(body: Body, runs: dict[int, b.UnfinishedRun]) -> None:
@@ -57,11 +59,15 @@ def _forget_finalization(body: Body, runs: dict[int, b.UnfinishedRun], *, is_who
             del runs[number]
 
 
-def _put_token_back(body: Body, number: int, kept: b.UnfinishedToken) -> None:
-    token = kept.token
-    body.branches[kept.ending] -= 1
+def _put_token_back(body: Body, number: int, kept: b.UnfinishedToken, at: Instant) -> None:
+    put_back(body, kept.lineage, kept.token.fork)
+    _queue_token(body, number, kept.token, at)
+
+
+def _queue_token(body: Body, number: int, token: b.Token, at: Instant) -> None:
+    """Its deadline begins anew, like every time limit."""
     body.tokens[number] = token
-    put_back(body, kept.lineage, token.fork)
+    token.at, token.timer = at, 0
     if token.branch and token.state is not TokenState.ADMITTED:
         token.state, token.held_by = TokenState.CREATED, b.WHOLE
         body.arriving[number] = None
@@ -72,7 +78,7 @@ def _put_token_back(body: Body, number: int, kept: b.UnfinishedToken) -> None:
         body.unevaluated[number] = None
 
 
-def _put_run_back(body: Body, number: int, kept: b.UnfinishedRun, timers: tuple[int, ...]) -> None:
+def _put_run_back(body: Body, number: int, kept: b.UnfinishedRun, timers: tuple[int, ...], at: Instant) -> None:
     run = kept.run
     tally = body.tallies[run.step]
     if kept.ending:
@@ -82,12 +88,11 @@ def _put_run_back(body: Body, number: int, kept: b.UnfinishedRun, timers: tuple[
     if kept.is_counted:
         tally.failed -= 1
         tally.finished -= 1
-    put_back(body, kept.lineage, run.fork)
-    if run.origin is not None:  # its loop could not begin: it consumes its token once more
+    if run.origin is not None:  # it could not begin: it consumes its token once more
         tally.runs -= 1
-        body.tokens[run.token] = run.origin
-        body.admitted[run.token] = None
+        _put_origin_back(body, kept, run.origin, at)
         return
+    put_back(body, kept.lineage, run.fork)
     body.runs[number] = run
     run.timers = timers
     body.bounds |= dict.fromkeys(timers, number)
@@ -102,6 +107,20 @@ def _put_run_back(body: Body, number: int, kept: b.UnfinishedRun, timers: tuple[
         open_thread(body, number, run, b.ALONE)
     else:
         body.closing[number] = None
+
+
+def _put_origin_back(body: Body, kept: b.UnfinishedRun, origin: b.Token, at: Instant) -> None:
+    """A gate decides again; a join waits again for the branches that had not arrived in time."""
+    if not origin.parts:
+        put_back(body, kept.lineage, kept.run.fork)
+        _queue_token(body, kept.run.token, origin, at)
+        return
+    for number, part in origin.parts:
+        _put_token_back(body, number, part, at)
+    token = origin.parts[0][1].token
+    fork = body.forks[token.fork].keys.get(token.step, b.WHOLE)
+    if tracker := body.forks[fork].trackers.get(token.step):
+        tracker.fired -= 1
 
 
 def _reopen_loop(body: Body, number: int, run: b.StepRun, loop: b.LoopState) -> None:
@@ -119,6 +138,9 @@ def _run_migrated(body: Body, event: RunMigrated) -> None:
         token.step = mapping.get(token.step, token.step)
     for kept in body.unfinished_runs.values():
         kept.run.step = mapping.get(kept.run.step, kept.run.step)
+        origin = kept.run.origin
+        for token in () if origin is None else (origin, *(part.token for _, part in origin.parts)):
+            token.step = mapping.get(token.step, token.step)
     tallies = {mapping.get(name, name): tally for name, tally in body.tallies.items()}
     body.tallies = {name: tally for name, tally in tallies.items() if name}
     body.order = [(mapping.get(name, name), what, seq) for name, what, seq in body.order]

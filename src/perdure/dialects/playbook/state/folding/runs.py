@@ -9,7 +9,7 @@ from perdure.dialects.playbook.state.body import Body
 from perdure.dialects.playbook.state.folding.births import open_run, open_thread
 from perdure.dialects.playbook.state.folding.forks import lineage_of, open_fork, remove_branch
 from perdure.dialects.playbook.state.folding.threads import end_only_thread, forget_threads, hold, queue_loop
-from perdure.dialects.playbook.state.folding.tokens import add_tokens, end_branch, patch_ctx
+from perdure.dialects.playbook.state.folding.tokens import add_tokens, consume, end_branch, patch_ctx
 from perdure.dialects.playbook.state.task_errors import Error
 from perdure.dialects.playbook.state.values import NOTHING, Value
 from perdure.kernel.events import Event
@@ -17,8 +17,7 @@ from perdure.kernel.json_values.values import Instant
 
 
 def _step_started(body: Body, event: p.StepStarted) -> None:
-    token = body.tokens.pop(event.token)
-    del body.admitted[event.token]
+    token = consume(body, event.token)
     run = open_run(body, event.run, event.token, token.step, token.args, event.at, token.fork)
     run.timers = event.timers
     for timer in event.timers:

@@ -59,6 +59,7 @@ def _admission_judged(body: Body, event: p.AdmissionJudged) -> None:
             body.readers.setdefault(name, {})[number] = None
         return
     _leave_pending(body, number, token)
+    forget_bound(body, token)
     if event.fate == "admitted":
         token.state = TokenState.ADMITTED
         body.admitted[number] = None
@@ -69,6 +70,32 @@ def _admission_judged(body: Body, event: p.AdmissionJudged) -> None:
 
 def _admission_unchanged(body: Body, event: p.AdmissionUnchanged) -> None:
     body.unevaluated.pop(event.token, None)
+
+
+def _token_bounded(body: Body, event: p.TokenBounded) -> None:
+    token = body.tokens[event.token]
+    forget_bound(body, token)
+    if event.timer:
+        token.timer = event.timer
+        body.token_bounds[event.timer] = event.token
+
+
+def forget_bound(body: Body, token: b.Token) -> None:
+    if token.timer:
+        body.token_bounds.pop(token.timer, None)
+        token.timer = 0
+
+
+def consume(body: Body, number: int) -> b.Token:
+    """A step starts. A token that still waited has met its deadline."""
+    token = body.tokens.pop(number)
+    body.admitted.pop(number, None)
+    if token.state is not TokenState.ADMITTED:
+        body.unevaluated.pop(number, None)
+        _leave_pending(body, number, token)
+        body.waiting = False
+    forget_bound(body, token)
+    return token
 
 
 def _leave_pending(body: Body, number: int, token: b.Token) -> None:
@@ -83,6 +110,7 @@ def _leave_pending(body: Body, number: int, token: b.Token) -> None:
 
 def discard(body: Body, number: int, ending: str, *, is_kept: bool = False) -> None:
     token = body.tokens.pop(number)
+    forget_bound(body, token)
     if is_kept:
         keep_unfinished(body, number, token, ending)
     for queue in (body.unevaluated, body.admitted, body.arriving):
@@ -140,6 +168,7 @@ CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
     p.AdmissionJudged: _admission_judged,
     p.AdmissionUnchanged: _admission_unchanged,
     p.TokenDropped: _token_dropped,
+    p.TokenBounded: _token_bounded,
     p.CtxPatched: _ctx_patched,
     p.CtxGrows: _ctx_grows,
 }

@@ -54,6 +54,10 @@ def _joined(view: HistoryState, event: p.JoinCompleted) -> Iterator[HistoryEntry
     yield from token_created(event.token, view.body.tokens[event.last].parent, event.tokens)
 
 
+def _expired(view: HistoryState, event: p.JoinExpired) -> Iterator[HistoryEntry]:
+    yield from token_created(event.token, view.body.tokens[event.tokens[-1]].parent, event.tokens)
+
+
 def _not_joined(view: HistoryState, event: p.JoinFailed) -> Iterator[HistoryEntry]:
     for number in event.tokens:
         rest = token_ids(number, event.step)
@@ -66,5 +70,6 @@ TELLERS: dict[type[Event], Callable[[HistoryState, Any], Iterator[HistoryEntry]]
     p.TokenDropped: _dropped,
     p.JoinReached: _reached,
     p.JoinCompleted: _joined,
+    p.JoinExpired: _expired,
     p.JoinFailed: _not_joined,
 }
