@@ -59,6 +59,14 @@ def reference_to(buckets: str, settings: Mapping[str, object], key: str) -> str:
     return f"{SCHEME}{name}/{key}"
 
 
+def only_bucket(buckets: str) -> str:
+    """The name of the bucket, where the operator names one and a document none."""
+    known = [_bucket(buckets, url).name for url in os.environ.get(buckets, "").split()]
+    if len(known) > 1:
+        raise ObjectStorageFailed(f"{buckets} names several buckets ({', '.join(known)}): choose one of them")
+    return known[0] if known else ""
+
+
 def write_object(buckets: str, reference: str, text: bytes) -> None:
     status, answer = _request(buckets, "PUT", reference, text)
     if status != 200:

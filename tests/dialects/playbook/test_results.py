@@ -99,8 +99,7 @@ def problems(body: str) -> list[str]:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("{store: {kind: s3}}", "'s3' is not available here Use `auto` or `disk`"),
-        ("{store: {kind: gcs}}", "'gcs' is not available here"),
+        ("{store: {kind: gcs}}", "there is no driver for the result store 'gcs'"),
         ("{store: {kind: tape}}", "must be one of auto"),
         ("{store: {scope: galaxy}}", "must be one of step, execution, workflow, permanent"),
         ("{store: {ttl: soon}}", "30m, 2h, 1d or `forever`"),

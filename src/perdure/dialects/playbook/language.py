@@ -29,8 +29,8 @@ class Playbook(Dialect):
     """
 
     name = "playbook"
-    version = 4
-    edition = 2
+    version = 5
+    edition = 3
     reopens_at_failure = True
     pauses_itself = True  # steps that are running go on to their end (PBK-192)
     call_markers = (b"playbook",)

@@ -1,4 +1,4 @@
-"""What Playbook brings: its Python and secrets, the keychain, and spellings of commands."""
+"""What Playbook brings: its Python and secrets, its store of results, the keychain, and spellings of commands."""
 
 from perdure.services.provider_lists import ProviderList
 
@@ -8,6 +8,7 @@ PROVIDERS = ProviderList(
     modules={
         "playbook.python": "perdure.services.playbook.python",
         "playbook.secrets": "perdure.services.playbook.secrets",
+        "playbook.result_store": "perdure.services.playbook.result_store",
     },
     code=frozenset({"playbook.python"}),
 )

@@ -244,6 +244,7 @@ def _results() -> s.Schema:
         "scope": s.choice(results.SCOPES),
         "ttl": {"type": ["number", "string", "null"]},
         "compression": s.choice(results.COMPRESSIONS),
+        "bucket": s.TEXT,
     }
     select = s.members(("path", "as"), {"path": s.TEXT, "as": s.TEXT}, ("path", "as"))
     described = {

@@ -4,8 +4,7 @@ from perdure.dialects.playbook.document.cursor import Cursor
 from perdure.dialects.playbook.plan.durations import read_seconds
 from perdure.dialects.playbook.values.jsonpath import BadPath, JsonPath
 
-STORES = ("auto", "memory", "kv", "disk", "object", "postgres", "db", "eventlog")
-ELSEWHERE = ("s3", "gcs")
+STORES = ("auto", "memory", "kv", "disk", "object", "postgres", "db", "eventlog", "s3")
 SCOPES = ("step", "execution", "workflow", "permanent")
 COMPRESSIONS = ("none", "gzip", "zstd", "lz4")
 
@@ -29,8 +28,8 @@ def _store(cursor: Cursor) -> None:
     if not cursor.has("a map", "PBK-171", "Write store: {kind: auto, scope: execution, ttl: 2h}."):
         return
     cursor.check_members({"kind": _kind, "scope": lambda scope: scope.is_one_of(SCOPES, "PBK-177"), "ttl": _ttl})
-    cursor.check_members({"compression": _compression})
-    cursor.warn_unread(("kind", "scope", "ttl", "compression"))
+    cursor.check_members({"compression": _compression, "bucket": lambda bucket: bucket.is_text("PBK-171")})
+    cursor.warn_unread(("kind", "scope", "ttl", "compression", "bucket"))
 
 
 def _compression(cursor: Cursor) -> None:
@@ -39,9 +38,9 @@ def _compression(cursor: Cursor) -> None:
 
 
 def _kind(cursor: Cursor) -> None:
-    if cursor.value in ELSEWHERE:
-        hint = "Use `auto` or `disk`; to put a body into a cloud store, let a task of its own upload it."
-        cursor.problem("PBK-171", f"the result store {cursor.value!r} is not available here", hint=hint)
+    if cursor.value == "gcs":
+        hint = "Use `s3` with a bucket that the operator names, or `auto`; or let a task of its own upload the body."
+        cursor.problem("PBK-171", "there is no driver for the result store 'gcs' (Google Cloud Storage)", hint=hint)
     else:
         cursor.is_one_of(STORES, "PBK-171")
 

@@ -310,6 +310,7 @@ def _result(document: Mapping[str, Any], *, is_io: bool) -> g.ResultPolicy:
         read_span(stored.get("ttl")),  # `forever` is not a duration
         tuple((JsonPath(selection["path"]), selection["as"]) for selection in document.get("select") or ()),
         is_io,
+        stored.get("bucket") or "",
     )
 
 

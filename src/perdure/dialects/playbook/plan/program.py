@@ -140,6 +140,7 @@ class ResultPolicy(msgspec.Struct, frozen=True):
     ttl: Instant | None = None
     select: tuple[tuple[JsonPath, str], ...] = ()
     selects_small: bool = False  # without `select`: small members of a map
+    bucket: str = ""  # of an object store; empty: the only one that the operator names
 
 
 class Task(msgspec.Struct, frozen=True):

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from perdure.dialects.playbook import tools
 from perdure.dialects.playbook.plan.program import Admission, Program, Step, Task
 from perdure.dialects.playbook.run import ctx_patches, ends, keychain_resolution, redrive, starts
@@ -10,8 +12,9 @@ from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.task_errors import Error, error
 from perdure.dialects.playbook.state.values import Patch
+from perdure.dialects.playbook.tools.kind import end_attempt, error_kind, failure
 from perdure.dialects.playbook.tools.playbook import wrap_result
-from perdure.dialects.playbook.values import lent_references, results
+from perdure.dialects.playbook.values import lent_references, result_uploads, results
 from perdure.dialects.playbook.values.references import attempt_uri
 from perdure.expressions.jinja import Guard
 from perdure.kernel import events as e
@@ -106,6 +109,9 @@ def _on_end(turn: Turn) -> None:
     thread = body.threads[number]
     step = program.steps[body.runs[thread.run].step]
     task = step.tasks[thread.position]
+    if thread.storing is not None:
+        _on_stored(turn, number, thread.storing, event.outcome)
+        return
     tool_result = tools.kind_of(task.kind).on_result(event.outcome, turn.text)
     if tool_result is tools.UNCHANGED and not thread.language and pass_without_rules(turn, number, step, task):
         return
@@ -122,9 +128,23 @@ def _on_end(turn: Turn) -> None:
         attempt = results.attempt_ended(turn, number, "given", tool_result.result, extras, stored)
     else:
         assert thread.outcome is not None
-        attempt = results.attempt_ended(turn, number, "landed", thread.outcome.result.payload, extras)
+        payload = thread.outcome.result.payload
+        attempt = results.attempt_ended(turn, number, "landed", payload, extras, stays_here=tool_result.opens)
     turn.drop_timer(thread.timer)
-    turn.emit(attempt)
+    if tool_result.opens:
+        attempt = msgspec.structs.replace(attempt, opens=attempt.reference is not None)
+        turn.emit(attempt)
+    else:
+        end_attempt(turn, task, attempt)
+
+
+def _on_stored(turn: Turn, number: int, attempt: p.AttemptEnded, outcome: Outcome) -> None:
+    """The body of a result is in its object store, or cannot be: then the attempt has failed."""
+    if isinstance(outcome, Succeeded):
+        turn.emit(result_uploads.stored_attempt(turn, attempt, outcome.value))
+        return
+    kind = error_kind(outcome.code) if isinstance(outcome, Failed) else "cancelled"
+    turn.emit(results.attempt_failed(turn, number, failure(outcome, kind, "STORE_NOT_AVAILABLE", source="result")))
 
 
 def _lost_too_often(thread: b.PipelineThread, outcome: Outcome) -> Error:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.dialects.playbook.state.events import AttemptEnded
 from perdure.dialects.playbook.state.task_errors import Error
 from perdure.dialects.playbook.state.values import NO_VARIABLES, NOTHING, Value, Variables, decode_hook, encode_hook
 from perdure.kernel.json_values.values import Instant, Payload
@@ -168,6 +169,7 @@ class PipelineThread(msgspec.Struct, gc=False, array_like=True):
     prev_recipe: Payload | None = None  # of `prev`
     recipes: dict[str, Payload] = msgspec.field(default_factory=dict)  # of `results`
     charges: int = 0  # lost workers that this thread may have caused
+    storing: AttemptEnded | None = None  # how the attempt ends once its body is in an object store
 
     @property
     def ordinal(self) -> int:

@@ -334,6 +334,13 @@ class JoinExpired(Event, frozen=True, tag=131):
     at: Instant
 
 
+class ResultStoring(Event, frozen=True, tag=132):
+    """The tool has ended; the attempt ends like this when task `number` has stored its body in an object store."""
+
+    attempt: AttemptEnded
+    number: int
+
+
 OWN_EVENTS: tuple[type[Event], ...] = (
     WorkflowStarted,
     AdmissionJudged,
@@ -367,4 +374,5 @@ OWN_EVENTS: tuple[type[Event], ...] = (
     WorkflowReopened,
     TokenBounded,
     JoinExpired,
+    ResultStoring,
 )

@@ -1,8 +1,8 @@
 """`artifact`: the body behind a reference (`get`), or a value stored on purpose (`put`) (PBK-100, 174).
 
 The tasks that follow see the result of `get` as the value itself, whatever its size; beyond the pipeline it is the
-reference again. The result of `put` is the reference, however small the body. Bodies live with the run, so no worker is
-involved.
+reference again. The result of `put` is the reference, however small the body. Bodies live with the run: a worker is
+involved only where one is stored in an object store, or fetched from there for another run.
 """
 
 from typing import Any
@@ -10,11 +10,12 @@ from typing import Any
 from perdure.dialects.playbook.state.events import AttemptEnded
 from perdure.dialects.playbook.state.task_errors import error
 from perdure.dialects.playbook.state.values import Reader
-from perdure.dialects.playbook.tools.kind import ToolCall, ToolKind, ToolResult
+from perdure.dialects.playbook.tools.kind import ToolCall, ToolKind, ToolResult, error_kind, failure
 from perdure.dialects.playbook.values import references, results
 from perdure.dialects.playbook.values.reference_reads import UnresolvedReference, resolve
+from perdure.dialects.playbook.values.result_uploads import PROVIDER, fetch_arguments
 from perdure.kernel.json_values import jsontext
-from perdure.kernel.outcomes import Outcome
+from perdure.kernel.outcomes import Failed, Outcome, Succeeded
 
 ACTIONS = ("get", "put")
 VALUES = ("value", "data", "payload", "body")
@@ -35,8 +36,13 @@ def _start(call: ToolCall) -> None:
 
 
 def _get(call: ToolCall, fields: dict[str, Any]) -> None:
+    reference = fields.get("result_ref", fields.get("uri"))
+    fetch = fetch_arguments(call.turn, reference)
+    if fetch is not None:
+        call.perform(PROVIDER, fetch)
+        return
     try:
-        resolved = resolve(call.turn, fields.get("result_ref", fields.get("uri")))
+        resolved = resolve(call.turn, reference)
     except UnresolvedReference as not_resolved:
         call.fail(not_resolved.problem)
         return
@@ -45,8 +51,8 @@ def _get(call: ToolCall, fields: dict[str, Any]) -> None:
         call.end(attempt)
         return
     stored = attempt.stored if resolved.reference is None else ()
-    reference = resolved.reference or attempt.reference
-    call.end(AttemptEnded(call.thread, attempt.at, None, "given", attempt.result, None, reference, True, stored))
+    kept = resolved.reference or attempt.reference
+    call.end(AttemptEnded(call.thread, attempt.at, None, "given", attempt.result, None, kept, True, stored))
 
 
 def _put(call: ToolCall, fields: dict[str, Any]) -> None:
@@ -73,7 +79,12 @@ def _put(call: ToolCall, fields: dict[str, Any]) -> None:
 
 
 def _on_result(outcome: Outcome, text: Reader) -> ToolResult:
-    raise AssertionError("an artifact task ends where it begins")
+    """Of a body that was fetched from an object store; otherwise an artifact task ends where it begins."""
+    if isinstance(outcome, Succeeded):
+        return ToolResult(opens=True)
+    kind = error_kind(outcome.code) if isinstance(outcome, Failed) else "cancelled"
+    code = "REFERENCE_NOT_AVAILABLE" if kind == "missing_reference" else "STORE_NOT_AVAILABLE"
+    return ToolResult(failure(outcome, kind, code, source="artifact"))
 
 
 KIND = ToolKind(

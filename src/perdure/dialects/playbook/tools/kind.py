@@ -13,7 +13,7 @@ from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.task_errors import KINDS as ERROR_KINDS
 from perdure.dialects.playbook.state.task_errors import RETRYABLE, Error
 from perdure.dialects.playbook.state.values import Reader
-from perdure.dialects.playbook.values import results
+from perdure.dialects.playbook.values import result_uploads, results
 from perdure.dialects.playbook.values.template_scopes import Makers, task_key, task_path
 from perdure.expressions.jinja import TemplateReads
 from perdure.kernel.graphs.graph import Role
@@ -47,6 +47,7 @@ class ToolResult(msgspec.Struct, gc=False, frozen=True):
     extras: dict[str, Any] = {}
     lent: tuple[dict[str, Any], ...] = ()  # bodies that were passed with it (see `lent_references`)
     whole: Any = None  # the value that contains some of them
+    opens: bool = False  # the tasks that follow see the value itself, whatever its size
 
 
 UNCHANGED = ToolResult()
@@ -144,8 +145,9 @@ class ToolCall:
         self.end(results.attempt_ended(self.turn, self.thread, "given", result))
 
     def end(self, attempt: p.AttemptEnded) -> None:
-        """Start and end the attempt in one event."""
-        self.turn.emit(msgspec.structs.replace(attempt, label=self.task.label, kind=self.task.kind))
+        """Start and end the attempt in one event, unless its body has to be stored elsewhere."""
+        attempt = msgspec.structs.replace(attempt, label=self.task.label, kind=self.task.kind)
+        end_attempt(self.turn, self.task, attempt)
 
     def pass_through(self) -> None:
         """End the attempt with the result of the previous task."""
@@ -154,6 +156,16 @@ class ToolCall:
 
     def fail(self, problem: Error) -> None:
         self.end(results.attempt_failed(self.turn, self.thread, problem))
+
+
+def end_attempt(turn: Turn, task: Task, attempt: p.AttemptEnded) -> None:
+    """At once, or as soon as its body is where it belongs."""
+    if not result_uploads.belongs_elsewhere(task, attempt):
+        turn.emit(attempt)
+        return
+    thread = turn.body.threads[attempt.thread]
+    path = task_path(thread, turn.body.runs[thread.run], task)
+    result_uploads.start_upload(turn, task, attempt, path, task_key(thread))
 
 
 # Failures, the same for all kinds.

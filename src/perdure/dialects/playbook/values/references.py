@@ -192,6 +192,8 @@ def manifest(uri: str, policy: ResultPolicy, state: b.LoopState, now: Instant) -
         "total_bytes": state.size,
         **_whereabouts(policy, state.size, expires),
     }
+    if policy.store == "s3":  # that is where the large ones of its parts are; the list of them stays with the run
+        summary["store"] = "kv" if state.size <= LARGEST_IN_KV else "disk"
     parts = [{"ref": part_ref(uri, index, state.results.get(index))} for index in range(state.total)]
     text = jsontext.encode({**summary, "parts": parts})
     return Stored(

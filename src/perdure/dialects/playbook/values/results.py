@@ -2,6 +2,8 @@
 
 from typing import Any, NamedTuple
 
+import msgspec
+
 from perdure.dialects.playbook.plan.program import Loop, Program, Task
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
@@ -21,9 +23,16 @@ def attempt_ended(
     payload: Payload,
     extras: bytes | None = None,
     lent_bodies: tuple[p.Stored, ...] = (),
+    *,
+    stays_here: bool = False,
 ) -> p.AttemptEnded:
-    """The end of a successful attempt. May read a body to describe it; emits nothing."""
+    """The end of a successful attempt. May read a body to describe it; emits nothing.
+
+    `stays_here`: its body is kept with the run, whatever the task says.
+    """
     task = task_of(turn, number)
+    if stays_here:
+        task = msgspec.structs.replace(task, result=msgspec.structs.replace(task.result, store="auto"))
     stored: tuple[p.Stored, ...] = lent_bodies
     reference: bytes | None = None
     if references.size_of(payload) > task.result.inline_max:

@@ -24,6 +24,8 @@ def _on_result(body: Body, number: int, outcome: Any) -> None:
     body.ended_thread = number
     if number:
         thread = body.threads[number]
+        if thread.storing is not None:
+            return  # the outcome of its tool stays
         value = Value(outcome.value) if isinstance(outcome, Succeeded) else NOTHING
         thread.outcome = b.TaskOutcome(value, None, None, 0, 0)
 

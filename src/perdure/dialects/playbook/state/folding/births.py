@@ -39,4 +39,5 @@ def _reopened(thread: b.PipelineThread) -> b.PipelineThread:
     if thread.phase is not b.ThreadPhase.JUDGING:
         thread.phase, thread.outcome = b.ThreadPhase.READY, None
     thread.number = thread.timer = thread.charges = 0
+    thread.storing = None
     return thread

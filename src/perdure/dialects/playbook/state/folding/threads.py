@@ -106,8 +106,18 @@ def _attempt_ended(body: Body, event: p.AttemptEnded) -> None:
     body.awaited.pop(thread.number, None)
     body.attempt_bounds.pop(thread.timer, None)
     thread.number = thread.timer = 0
+    thread.storing = None
     thread.phase = ThreadPhase.JUDGING
     body.ready_threads[event.thread] = None
+
+
+def _result_storing(body: Body, event: p.ResultStoring) -> None:
+    thread = body.threads[event.attempt.thread]
+    body.attempt_bounds.pop(thread.timer, None)
+    thread.timer = 0
+    thread.storing = event.attempt
+    thread.number = event.number
+    body.awaited[event.number] = event.attempt.thread
 
 
 def _outcome_judged(body: Body, event: p.OutcomeJudged) -> None:
@@ -281,6 +291,7 @@ CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
     p.AttemptStarted: _attempt_started,
     p.AttemptEnded: _attempt_ended,
     p.PipelineRestarted: _pipeline_restarted,
+    p.ResultStoring: _result_storing,
     p.OutcomeJudged: _outcome_judged,
     p.TaskPassed: _task_passed,
     p.IterationStarted: _iteration_started,

@@ -54,6 +54,12 @@ def _attempt_started(view: HistoryState, event: p.AttemptStarted) -> Iterator[Hi
     yield HistoryEntry("task.attempt.started", about, started, rest, "worker")
 
 
+def _storing(view: HistoryState, event: p.ResultStoring) -> Iterator[HistoryEntry]:
+    """`result.stored` is told when the object is there, with the end of the attempt."""
+    view.arguments.pop(event.number, None)
+    return iter(())
+
+
 def _attempt_ended(view: HistoryState, event: p.AttemptEnded) -> Iterator[HistoryEntry]:
     thread = view.body.threads[event.thread]
     rest = task_ids(view.body, event.thread)
@@ -167,6 +173,7 @@ TELLERS: dict[type[e.Event], Callable[[HistoryState, Any], Iterator[HistoryEntry
     e.TaskScheduled: _scheduled,
     e.ChildStarted: _child_started,
     p.AttemptStarted: _attempt_started,
+    p.ResultStoring: _storing,
     p.AttemptEnded: _attempt_ended,
     p.OutcomeJudged: _judged,
     e.TaskRedelivered: _redelivered,
