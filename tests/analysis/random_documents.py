@@ -50,7 +50,7 @@ def playbook(random: Random) -> bytes:
         for tool in step.get("tool", ()):
             ((label, work),) = tool.items()
             tool[label] = _task(random, work, len(step["tool"]), "loop" in step)
-        if "loop" in step and random.random() < 0.5:
+        if "in" in step.get("loop", ()) and random.random() < 0.5:
             step["loop"]["in"] = random.choice([[], [1], [1, 2], "{{ workload.none }}", "{{ [1] }}", "{{ 5 }}"])
         if "loop" in step and random.random() < 0.3:
             step["loop"]["spec"]["max_in_flight"] = random.choice([1, "{{ ctx.x }}", "{{ 2 }}"])

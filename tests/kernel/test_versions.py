@@ -29,7 +29,7 @@ VOCABULARIES = {
     8: "8fe729963663748e",
     9: "9bb8a8914cb601f0",
     10: "e8ce8e75bab162eb",
-    11: "f0e60eda140eb17d",
+    11: "7bc11d096482bf30",
 }
 """By the number of the vocabulary (`kernel.versions.RECORDS`), for all that was ever released."""
 

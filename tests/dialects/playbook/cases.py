@@ -75,7 +75,17 @@ def tools() -> dict[str, Work]:
     def say(arguments: dict[str, Any]) -> Any:
         return arguments.get("value")
 
-    return {"say": say, "flaky": flaky, "slow": slow, "fail": fail, "echo": say, "playbook.secrets": say}
+    def claim(arguments: dict[str, Any]) -> Any:
+        """`claim SIZE of TOTAL for KEY`: the rows of a frame, by the number in its key."""
+        _, size, _, total, _, key = arguments["command"].split()
+        if not total.isdecimal():
+            return Failed("Provider.Call.Postgres.BadStatement", f"{total!r} is not a number", retryable=False)
+        first = (int(key.split("/")[-2]) - 1) * int(size)
+        rows = [{"id": number} for number in range(first, min(first + int(size), int(total)))]
+        return {"rows": rows, "row_count": len(rows), "columns": ["id"]}
+
+    kinds = {"say": say, "flaky": flaky, "slow": slow, "fail": fail, "echo": say, "playbook.secrets": say}
+    return {**kinds, "postgres": claim}
 
 
 VARIABLES = {"SHOP_TOKEN": "open-sesame", "SHOP_PIN": "pin-4711", "PERDURE_KEYCHAIN_ENV": "SHOP_*,NOT_SET"}

@@ -55,7 +55,6 @@ RULES = """
 
 ABSENT = {
     "088": "no tool of ours retries inside an attempt",
-    "114": "refused: an extension",
     "162": "the kernel checks every result against what is open; there is no second ingest",
     "194": "the kernel's deliveries; see the engine's tests",
     "196": "the kernel: a recorded task is the request to run it",

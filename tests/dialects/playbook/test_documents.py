@@ -171,7 +171,7 @@ BAD: list[tuple[str, str, str, str]] = [
     (step("tool: {kind: noop}, loop: {in: [1], iterator: x, mode: parallel}"), "PBK-032", "workflow[0].loop.mode", "loop.spec.mode"),
     (step("tool: {kind: noop}, loop: {in: [1], iterator: x, spec: {max_in_flight: 0}}"), "PBK-030", "workflow[0].loop.spec.max_in_flight", "1 or more"),
     (step("tool: {kind: noop}, loop: {in: [1], iterator: x, spec: {reduce: {a: avg}}}"), "PBK-113", "workflow[0].loop.spec.reduce.a", "sum"),
-    (step("tool: {kind: noop}, loop: {cursor: {}, in: [1], iterator: x}"), "PBK-114", "workflow[0].loop.cursor", "extension"),
+    (step("tool: {kind: noop}, loop: {cursor: {}, in: [1], iterator: x}"), "PBK-114", "workflow[0].loop.cursor", "not both"),
     (step("tool: {kind: noop}, spec: {next_mode: exclusive}"), "PBK-031", "workflow[0].spec.next_mode", "next.spec.mode"),
     (step("tool: {kind: noop}, spec: {policy: {x: {do: retry}}}"), "PBK-031", "workflow[0].spec.policy.x.do", "task"),
     (step("tool: {kind: noop}, spec: {join: {from: [c]}}"), "PBK-130", "workflow[0].spec.join.from[0]", "'c'"),

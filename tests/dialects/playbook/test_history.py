@@ -25,7 +25,7 @@ NAMES = {
     *("playbook.execution.requested", "playbook.request.evaluated", "playbook.started", "workflow.started"),
     *("token.created", "policy.admit.evaluated", "token.pending", "token.discarded", "step.scheduled"),
     *("command.claimed", "command.released", "step.started", "loop.started", "loop.iteration.scheduled"),
-    *("loop.iteration.started", "loop.iteration.done", "loop.iteration.failed", "task.started"),
+    *("loop.frame.claimed", "loop.iteration.started", "loop.iteration.done", "loop.iteration.failed", "task.started"),
     *("task.attempt.started", "task.attempt.done", "task.attempt.failed", "policy.task.evaluated", "task.done"),
     *("task.failed", "ctx.patched", "result.stored", "result.manifest.updated", "step.done", "step.failed"),
     *("loop.done", "next.evaluated", "workflow.quiesced", "workflow.waiting", "workflow.finished"),

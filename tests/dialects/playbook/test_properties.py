@@ -42,6 +42,15 @@ def document(random: Random) -> bytes:
     return jsontext.encode({**head, "executor": {"spec": spec}, "workflow": steps})
 
 
+def _cursor_loop(random: Random) -> dict[str, Any]:
+    """Rows come from the tool `postgres` of the cases."""
+    rows = random.choice([0, 1, 5, "none"])  # the last one is not a number: the claim fails
+    claim = f"claim {{{{ __frame_max_rows }}}} of {rows} for {{{{ __frame_key }}}}"
+    frame = {"max_rows": 2, "process": random.choice(["row", "frame"])}
+    spec = {"mode": "cursor", "max_in_flight": random.choice([1, 2]), "frame": frame}
+    return {"cursor": {"kind": "postgres", "dsn": "none", "claim": claim}, "iterator": "item", "spec": spec}
+
+
 def _step(random: Random, name: str) -> dict[str, Any]:
     step: dict[str, Any] = {"step": name, "spec": {"policy": {}}}
     if random.random() < 0.8:
@@ -53,11 +62,15 @@ def _step(random: Random, name: str) -> dict[str, Any]:
             step["spec"]["policy"]["failure"] = {"mode": random.choice(["fail_fast", "best_effort"])}
             if random.random() < 0.3:
                 step["spec"]["loop_mode"] = "fanout"
+            elif random.random() < 0.3:
+                step["loop"] = _cursor_loop(random)
     if random.random() < 0.3:
         rule = {"when": f"{{{{ {_condition(random)} }}}}", "then": {"allow": True}}
         step["spec"]["policy"]["admit"] = {"rules": [rule], "on_deny": random.choice(["pending", "discard"])}
     if random.random() < 0.2:
         step["spec"]["timeout"] = random.choice([1, 4])
+    if random.random() < 0.2:
+        step["spec"]["policy"]["lifecycle"] = {"deadline_s": random.choice([1, 4])}
     arcs = [_arc(random) for _ in range(random.randint(0, 3))]
     step["next"] = {"spec": {"mode": random.choice(["exclusive", "inclusive"])}, "arcs": arcs}
     return step

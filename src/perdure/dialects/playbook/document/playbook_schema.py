@@ -151,20 +151,30 @@ def _step_spec() -> s.Schema:
 
 
 def _loop() -> s.Schema:
+    numbers = {name: s.whole(1) for name in steps.FRAME if name != "process"}
+    frame = {**numbers, "process": s.choice(("row", "frame"))}
+    cursor = {
+        "kind": s.choice(steps.CURSOR_KINDS),
+        "auth": s.OPEN,
+        "claim": s.TEXT,
+        "options": s.members(("max_iterations",), {"max_iterations": s.whole(1)}, is_open=True),
+    }
     described = {
-        "mode": s.choice(("sequential", "parallel")),
+        "mode": s.choice((*steps.LOOP_MODES, *steps.CURSOR_MODES)),
         "max_in_flight": s.either(s.whole(1), s.TEMPLATE),
+        "frame": s.members(frame, frame, is_open=True),
         "policy": s.members(("exec",), {"exec": s.choice(("local", "distributed"))}, is_open=True),
         "reduce": s.map_of(s.choice(REDUCERS)),
     }
     return s.members(
-        ("in", "iterator", "spec"),
+        ("in", "cursor", "iterator", "spec"),
         {
+            "cursor": s.members(cursor, cursor, ("kind", "claim"), is_open=True),
             "in": s.described("The list, or a template that gives one.", {"type": ["string", "array"]}),
             "iterator": s.with_facts(s.described("The name of the element: iter.<name>.", s.TEXT), declares="iterator"),
-            "spec": _settings(steps.LOOP_SETTINGS, described),
+            "spec": _settings((*steps.LOOP_SETTINGS, "frame"), described),
         },
-        ("in", "iterator"),
+        ("iterator",),
     )
 
 

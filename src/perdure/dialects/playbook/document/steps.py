@@ -13,6 +13,10 @@ from perdure.kernel.documents.problems import guess
 STEP = ("step", "desc", "spec", "loop", "tool", "next")
 ROUTER_HINT = "Write next: {spec: {mode: exclusive}, arcs: [{step: name, when: …, args: {…}}]}."
 SETTINGS = ("policy", "pool", "queue_ttl_s", "loop_mode", "fanout", "join", *tasks.SETTINGS)
+LOOP_MODES, CURSOR_MODES = ("sequential", "parallel"), ("cursor",)
+CURSOR_KINDS = ("postgres", "sqlite", "duckdb")
+FRAME = ("max_rows", "process", "row_concurrency", "max_attempts")
+UPSTREAM_FRAME = ("max_seconds", "max_bytes", "lease_seconds", "heartbeat_seconds", "verify_ipc", "retry_mode")
 LOOP_SETTINGS = ("mode", "max_in_flight", "policy", "reduce", *tasks.SETTINGS)
 
 
@@ -30,12 +34,14 @@ def check_step(cursor: Cursor, known_names: tasks.KnownNames, names: Sequence[st
         cursor.at("desc").has("a text", "PBK-014")
     iterator = None
     if "loop" in body:
-        _loop(cursor.at("loop"))
+        _loop(cursor.at("loop"), known_names)
         iterator = body["loop"].get("iterator", "") if isinstance(body["loop"], dict) else ""
     if "tool" in body:
         tasks.check_pipeline(cursor.at("tool"), str(body.get("step", "")), known_names, iterator)
     if "spec" in body and cursor.at("spec").has("a map", "PBK-014"):
         _spec(cursor.at("spec"))
+        if body["spec"].get("loop_mode") == "fanout" and "cursor" in (body.get("loop") or {}):
+            cursor.at("spec").problem_of_key("PBK-114", "a cursor loop has no shards: it pulls its rows", "loop_mode")
     if "next" in body:
         check_router(cursor.at("next"), names)
 
@@ -131,15 +137,17 @@ def refuse_directives(cursor: Cursor, leaving_out: tuple[str, ...] = ()) -> None
 # Loops.
 
 
-def _loop(cursor: Cursor) -> None:
+def _loop(cursor: Cursor, known_names: tasks.KnownNames) -> None:
     if not cursor.has("a map", "PBK-030", "Write loop: {in: …, iterator: name, spec: {mode: sequential}}."):
         return
     loop = cursor.value
-    if "cursor" in loop:
-        cursor.problem_of_key("PBK-114", "cursor loops are an extension that is not available", "cursor")
     cursor.closed(("in", "iterator", "spec", "cursor"), "PBK-030", "'loop'", legacy.LOOP)
-    if "in" not in loop:
-        cursor.problem("PBK-030", "'loop' lacks 'in'")
+    if "cursor" in loop and "in" in loop:
+        cursor.problem_of_key("PBK-114", "a loop has 'in' or 'cursor', not both", "cursor")
+    elif "cursor" in loop:
+        _cursor_loop(cursor, known_names)
+    elif "in" not in loop:
+        cursor.problem("PBK-030", "'loop' lacks 'in' (a list) or 'cursor' (rows that are claimed)")
     elif isinstance(loop["in"], str | list):
         texts.check_data(cursor.at("in"), texts.CONTROL)
         if isinstance(loop["in"], str) and "{" not in loop["in"]:
@@ -153,14 +161,58 @@ def _loop(cursor: Cursor) -> None:
     elif loop["iterator"] in BOUND_NAMES:
         cursor.at("iterator").problem("PBK-030", f"'iterator' must not be {loop['iterator']!r}: iter has that already")
     if "spec" in loop and cursor.at("spec").has("a map", "PBK-030"):
-        _loop_spec(cursor.at("spec"))
+        _loop_spec(cursor.at("spec"), LOOP_MODES if "cursor" not in loop else CURSOR_MODES)
 
 
-def _loop_spec(cursor: Cursor) -> None:
+def _cursor_loop(cursor: Cursor, known_names: tasks.KnownNames) -> None:
+    """A claim is checked as the task that it becomes: the same kinds, connections and credentials."""
+    hint = "Write cursor: {kind: postgres, auth: name, claim: UPDATE … RETURNING …}, and spec: {mode: cursor}."
+    written = cursor.at("cursor")
+    if not written.has("a map", "PBK-114", hint):
+        return
+    spec = cursor.value.get("spec")
+    if not isinstance(spec, dict) or spec.get("mode") != "cursor":
+        cursor.problem("PBK-114", "a loop with 'cursor' needs 'mode: cursor' in its spec", hint=hint)
+    kind = written.value.get("kind")
+    if kind not in CURSOR_KINDS:
+        message = f"there is no cursor driver {kind!r}; there are {', '.join(CURSOR_KINDS)}"
+        (written.at("kind") if "kind" in written.value else written).problem("PBK-114", message, hint=hint)
+        return
+    if "claim" not in written.value:
+        written.problem("PBK-114", "'cursor' lacks 'claim', the statement that claims rows and returns them", hint=hint)
+        return
+    if written.at("claim").is_text("PBK-114"):
+        texts.check_data(written.at("claim"), texts.CLAIM)
+    rest = {name: value for name, value in written.value.items() if name not in ("claim", "options")}
+    tasks.check_task(Cursor(written.report, {**rest, "command": ""}, written.path), known_names)
+    if "options" in written.value and written.at("options").has("a map", "PBK-114"):
+        options = written.at("options")
+        options.check_members({"max_iterations": lambda most: most.is_at_least(1, "PBK-114")})
+        options.warn_unread(("max_iterations",))
+
+
+def _frame(cursor: Cursor) -> None:
+    if not cursor.has("a map", "PBK-114", "Write frame: {max_rows: 50}."):
+        return
+    numbers = ("max_rows", "row_concurrency", "max_attempts")
+    cursor.check_members({name: lambda number: number.is_at_least(1, "PBK-114") for name in numbers})
+    cursor.check_members({"process": lambda process: process.is_one_of(("row", "frame"), "PBK-114")})
+    for name in cursor.value:
+        if name in UPSTREAM_FRAME:
+            message = f"{name!r} has no effect: max_rows bounds a frame, and tasks have limits of their own"
+            cursor.at(name).warn("PBK-114", message)
+    cursor.warn_unread((*FRAME, *UPSTREAM_FRAME))
+
+
+def _loop_spec(cursor: Cursor, modes: Sequence[str]) -> None:
     refuse_directives(cursor)
+    if "frame" in cursor.value and modes is LOOP_MODES:
+        cursor.at("frame").problem("PBK-114", "'frame' belongs to a loop with 'cursor'")
+    elif "frame" in cursor.value:
+        _frame(cursor.at("frame"))
     cursor.check_members(
         {
-            "mode": lambda mode: mode.is_one_of(("sequential", "parallel"), "PBK-030"),
+            "mode": lambda mode: mode.is_one_of(modes, "PBK-030"),
             "max_in_flight": _in_flight,
             "effects_in_doubt": tasks.check_effects_in_doubt,
             "policy": _loop_policy,
@@ -168,7 +220,7 @@ def _loop_spec(cursor: Cursor) -> None:
             "result": check_results,
         }
     )
-    cursor.warn_unread((*LOOP_SETTINGS, *tasks.kind_names(cursor.value)))
+    cursor.warn_unread((*LOOP_SETTINGS, "frame", *tasks.kind_names(cursor.value)))
 
 
 def _in_flight(cursor: Cursor) -> None:

@@ -14,6 +14,7 @@ FIELDS = frozenset(
         *("_task", "_attempt", "_prev", "_idempotency_key"),
     }
 )
+CLAIM = (FIELDS - {"iter", "results", "_prev", "keychain"}) | {"__frame_max_rows", "__frame_key"}
 POLICY = (FIELDS | {"outcome"}) - {"keychain"}
 START = frozenset({"workload", "execution_id", "env"})
 STATUS = r"""\b(?:outcome|output)(?:\.status\b|\[['"]status['"]\])"""

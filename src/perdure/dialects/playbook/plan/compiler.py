@@ -1,8 +1,11 @@
 """From a checked document to its program: templates compiled, labels resolved, settings layered. Validates nothing."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
+
+import msgspec
 
 from perdure.dialects.playbook import tools
 from perdure.dialects.playbook.document.tool_forms import WrittenTask, tasks_of
@@ -17,9 +20,10 @@ from perdure.kernel.lazy_regex import lazy_regex
 FEATURES = frozenset(
     {
         *("admission", "final_step", "loop", "fanout", "routing", "task_policy", "workbook", "playbook"),
-        *("references", "result_storage", "join", "keychain", "templating"),
+        *("references", "result_storage", "join", "keychain", "templating", "cursor"),
     }
 )
+CLAIM_LABEL = "claim"  # of the task that claims frames for a cursor loop
 QUEUE_TTL = 600  # seconds that a task waits for a worker of its pool, unless the document says otherwise
 SYSTEM = "system"  # path prefix of playbooks that only the pool of this name runs (PBK-197)
 NO_POOL = (None, "", "default", "local", "auto")  # the process that runs the execution does the work
@@ -68,7 +72,7 @@ def _pool(named: str | None) -> str:
 def _secret_names(keychain: Mapping[str, g.KeychainEntry], steps: Mapping[str, g.Step]) -> tuple[str, ...]:
     """What keychain and tasks read from the host, if the names are literal."""
     names = list(declared_secret_names(keychain))
-    for task in (task for step in steps.values() for task in step.tasks):
+    for task in (task for step in steps.values() for task in step.all_tasks):
         fields = {**task.fixed, **{name: template.document for name, template in task.fields.items()}}
         names += tools.kind_of(task.kind).secret_names(fields)
     return tuple(dict.fromkeys(name for name in names if "{" not in name))
@@ -257,16 +261,41 @@ class _Step:
             return None
         spec = loop.get("spec") or {}
         in_flight = spec.get("max_in_flight")
-        fanout = self._fanout()
+        cursor = self._cursor(loop, spec)
+        fanout = self._fanout() if cursor is None else None
+        is_parallel = spec.get("mode") == "parallel" or fanout is not None
+        if cursor is not None:
+            is_parallel = in_flight not in (None, 1) or cursor.row_concurrency > 1
         return g.Loop(
-            over=Template(loop["in"]),
+            over=Template(loop.get("in", [])),
             iterator=loop["iterator"],
-            is_parallel=spec.get("mode") == "parallel" or fanout is not None,
+            is_parallel=is_parallel,
             max_in_flight=None if in_flight is None else Template(in_flight),
             is_best_effort=(self.policy.get("failure") or {}).get("mode") == "best_effort",
             reduce=spec.get("reduce") or {},
             fanout=fanout,
             result=_result(self._layered("", {}).get("result") or {}, is_io=self.bare_names is not None),
+            cursor=cursor,
+        )
+
+    def _cursor(self, loop: Mapping[str, Any], spec: Mapping[str, Any]) -> g.LoopCursor | None:
+        """The claim is a task like any other, with rules of its own: what may pass is tried again."""
+        written = loop.get("cursor")
+        if written is None:
+            return None
+        frame = spec.get("frame") or {}
+        aside = ("claim", "options")
+        body = {"command": written["claim"], **{name: written[name] for name in written if name not in aside}}
+        claim = self._task(WrittenTask(CLAIM_LABEL, body, ()), [CLAIM_LABEL], 0)
+        takes_frames = frame.get("process") == "frame"
+        return g.LoopCursor(
+            msgspec.structs.replace(
+                claim, policy=_claim_policy(frame.get("max_attempts", 3)), result=g.ResultPolicy(inline_max=sys.maxsize)
+            ),
+            frame.get("max_rows", 1),
+            takes_frames,
+            1 if takes_frames else frame.get("row_concurrency", 1),
+            (written.get("options") or {}).get("max_iterations", 100_000),
         )
 
     def _fanout(self) -> g.Fanout | None:
@@ -290,6 +319,18 @@ class _Step:
             for arc in router["arcs"]
         )
         return g.Router(arcs, (router.get("spec") or {}).get("mode") == "inclusive")
+
+
+def _claim_policy(attempts: int) -> g.TaskPolicy:
+    passing = Guard("{{ outcome.status == 'error' and outcome.error.retryable }}")
+    failed = Guard("{{ outcome.status == 'error' }}")
+    return g.TaskPolicy(
+        (
+            g.TaskRule(passing, g.Then(g.Directive.RETRY, attempts, "exponential")),
+            g.TaskRule(failed, g.Then(g.Directive.FAIL)),
+            g.TaskRule(None, g.Then(g.Directive.CONTINUE)),
+        )
+    )
 
 
 def _may_be_sealed(kind: tools.ToolKind, fields: Mapping[str, Template]) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.dialects.playbook.state.names import CLAIM
 from perdure.dialects.playbook.values.jsonpath import JsonPath
 from perdure.expressions.jinja import Guard, Template, TemplateReads, all_reads
 from perdure.kernel.json_values.values import Instant
@@ -21,6 +22,7 @@ SCOPES = frozenset(
         *("workload", "ctx", "args", "iter", "event", "steps", "execution_id", "keychain", "results", "outcome"),
         "fanin",
         *("_prev", "_task", "_attempt", "_idempotency_key"),
+        *("__frame_max_rows", "__frame_key"),  # these two in the claim of a cursor loop only
         *("output", "step", "job"),  # these three in profile "io" only
     }
 )
@@ -183,8 +185,18 @@ class Fanout(msgspec.Struct, frozen=True):
     max_shards: int = 10_000
 
 
+class LoopCursor(msgspec.Struct, frozen=True):
+    """A loop that pulls its elements, frame by frame, until a claim returns no row (PBK-114)."""
+
+    claim: Task
+    max_rows: int = 1  # of one frame
+    takes_frames: bool = False  # an iteration for each frame, not for each row
+    row_concurrency: int = 1  # multiplies `max_in_flight`
+    max_iterations: int = 100_000
+
+
 class Loop(msgspec.Struct, frozen=True):
-    over: Template
+    over: Template  # of a cursor loop: an empty list
     iterator: str
     is_parallel: bool = False
     max_in_flight: Template | None = None
@@ -192,15 +204,18 @@ class Loop(msgspec.Struct, frozen=True):
     reduce: Mapping[str, str] = msgspec.field(default_factory=dict)
     fanout: Fanout | None = None
     result: ResultPolicy = ResultPolicy()
+    cursor: LoopCursor | None = None
 
     @property
     def written_items(self) -> list[Any] | None:
-        """Its elements, if they are written in the document."""
-        items = self.over.document if self.over.is_literal else None
+        """Its elements, if they are written in the document; what a cursor returns is not known."""
+        items = self.over.document if self.over.is_literal and self.cursor is None else None
         return items if isinstance(items, list) else None
 
     @property
     def mode(self) -> str:
+        if self.cursor is not None:
+            return "cursor"
         if self.fanout is not None:
             return "fanout"
         return "parallel" if self.is_parallel else "sequential"
@@ -237,6 +252,18 @@ class Step(msgspec.Struct, frozen=True):
     restarts: bool = False  # a lost worker's pipeline starts again, not only its open task (PBK-195)
     set: Mapping[str, Template] = msgspec.field(default_factory=dict)  # profile "io": of ctx when it has succeeded
     is_plain: bool = False  # there is work, and nothing has to be known before it starts
+
+    @property
+    def all_tasks(self) -> tuple[Task, ...]:
+        claim = None if self.loop is None else self.loop.cursor
+        return self.tasks if claim is None else (*self.tasks, claim.claim)
+
+    def task_at(self, position: int) -> Task:
+        """The task at a position of the pipeline; at `CLAIM` the one that claims frames for the loop."""
+        if position != CLAIM:
+            return self.tasks[position]
+        assert self.loop is not None and self.loop.cursor is not None
+        return self.loop.cursor.claim
 
 
 class Completion(msgspec.Struct, frozen=True):

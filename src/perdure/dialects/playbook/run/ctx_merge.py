@@ -6,6 +6,7 @@ from typing import Any
 from perdure.dialects.playbook.plan.program import Loop
 from perdure.dialects.playbook.run.ctx_patches import BadPatch, check_values, measure
 from perdure.dialects.playbook.state import body as b
+from perdure.dialects.playbook.state.loop_state import LoopState
 from perdure.dialects.playbook.state.task_errors import Error, error
 from perdure.dialects.playbook.state.values import Patch
 from perdure.kernel.json_values import jsontext
@@ -13,7 +14,7 @@ from perdure.kernel.json_values import jsontext
 REDUCERS = ("sum", "min", "max", "append", "merge", "last")
 
 
-def merge(body: b.Body, loop: Loop, state: b.LoopState) -> tuple[Patch, int]:
+def merge(body: b.Body, loop: Loop, state: LoopState) -> tuple[Patch, int]:
     """The assignments a completed loop makes, and the size of `ctx` after them; raises `BadPatch` on a conflict."""
     merged: dict[str, bytes] = {}
     folded: dict[str, Any] = {}

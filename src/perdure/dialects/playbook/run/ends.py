@@ -141,7 +141,7 @@ def stop(turn: Turn, failed: Error, *, is_failure: bool) -> None:
 
 def _is_untouched(body: b.Body, run: b.StepRun) -> bool:
     """No attempt of any of its tasks has begun."""
-    if run.boundary is not None or (run.loop is not None and run.loop.results):
+    if run.boundary is not None or (run.loop is not None and (run.loop.results or run.loop.claims)):
         return False
     threads = [body.threads[number] for number in run.threads]
     return bool(threads or run.loop) and all(

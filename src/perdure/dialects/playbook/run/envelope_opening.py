@@ -73,7 +73,7 @@ class _OpenedEnvelope:
 
     @property
     def task(self) -> Task:
-        return self.program.steps[self.body["step"]].tasks[self.body["task"]]
+        return self.program.steps[self.body["step"]].task_at(self.body["task"])
 
     def arguments(self) -> SecretRequests[dict[str, Any]]:
         task = self.task

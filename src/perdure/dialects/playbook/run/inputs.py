@@ -108,7 +108,7 @@ def _on_end(turn: Turn) -> None:
     program: Program = turn.program
     thread = body.threads[number]
     step = program.steps[body.runs[thread.run].step]
-    task = step.tasks[thread.position]
+    task = step.task_at(thread.position)
     if thread.storing is not None:
         _on_stored(turn, number, thread.storing, event.outcome)
         return
@@ -233,7 +233,7 @@ def _guards(program: Program) -> Iterator[Admission | Guard]:
         for arc in step.router.arcs if step.router is not None else ():
             if arc.when is not None:
                 yield arc.when
-        for task in step.tasks:
+        for task in step.all_tasks:
             for rule in task.policy.rules if task.policy is not None else ():
                 if rule.when is not None:
                     yield rule.when

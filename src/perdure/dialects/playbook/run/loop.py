@@ -6,10 +6,12 @@ what the loop leaves as a result (`values/results`).
 
 from typing import Any
 
-from perdure.dialects.playbook.plan.program import Loop
+from perdure.dialects.playbook.plan.program import Loop, LoopCursor
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
+from perdure.dialects.playbook.state.loop_state import LoopState
 from perdure.dialects.playbook.state.task_errors import Error, error, template_message
+from perdure.dialects.playbook.state.values import Value
 from perdure.dialects.playbook.values.template_scopes import control_makers, gather
 from perdure.expressions.jinja import TemplateError
 from perdure.kernel.evaluation_trace import note_site
@@ -46,10 +48,17 @@ def collection_of(turn: Turn, loop: Loop, token: b.Token) -> list[Any]:
 
 def limit_of(turn: Turn, loop: Loop, token: b.Token) -> int:
     """How many iterations may run at once (PBK-108)."""
+    if loop.cursor is not None:
+        return loop.cursor.row_concurrency * (1 if loop.max_in_flight is None else _rendered_limit(turn, loop, token))
     if not loop.is_parallel:
         return 1
     if loop.max_in_flight is None:
         return IN_FLIGHT if loop.fanout is None else SHARDS_IN_FLIGHT
+    return _rendered_limit(turn, loop, token)
+
+
+def _rendered_limit(turn: Turn, loop: Loop, token: b.Token) -> int:
+    assert loop.max_in_flight is not None
     makers = control_makers(turn, token.args, token.event)
     try:
         limit = loop.max_in_flight.render(gather(makers, loop.max_in_flight.reads))
@@ -62,16 +71,44 @@ def limit_of(turn: Turn, loop: Loop, token: b.Token) -> int:
 
 
 def start_iteration(turn: Turn, number: int) -> None:
-    """The next one of a step-run: one that is to be repeated, or one that has not run yet."""
+    """The next one of a step-run: one to be repeated, or one that has not run yet; or a claim of further ones."""
     body: b.Body = turn.body
     loop = body.runs[number].loop
     assert loop is not None
-    index = loop.repeats[0] if loop.repeats else loop.next
-    turn.emit(p.IterationStarted(number, index, body.threads_made + 1))
+    if loop.claimed is not None:
+        _count_frame(turn, number, loop, loop.claimed)
+    elif loop.repeats or loop.next < loop.total:
+        turn.emit(p.IterationStarted(number, loop.repeats[0] if loop.repeats else loop.next, body.threads_made + 1))
+    else:
+        turn.emit(p.ClaimStarted(number, body.threads_made + 1))
 
 
-def failure_of(loop: Loop, state: b.LoopState) -> Error | None:
+def _count_frame(turn: Turn, number: int, state: LoopState, claimed: Value) -> None:
+    """A claim returns a frame, or no row: then nothing is left (PBK-114)."""
+    step = turn.program.steps[turn.body.runs[number].step]
+    cursor: LoopCursor = step.loop.cursor
+    rows = len(claimed.read(turn.text)["rows"])
+    iterations = min(rows, 1) if cursor.takes_frames else rows
+    failed: Error | None = None
+    if rows > cursor.max_rows:
+        message = (
+            f"the claim returned {rows} rows, frame.max_rows allows {cursor.max_rows}; write"
+            " LIMIT {{ __frame_max_rows }}; these rows are claimed, and not worked on"
+        )
+        failed = error("limit", message, "FRAME_TOO_LARGE", source=step.name)
+    elif state.total + iterations > cursor.max_iterations:
+        message = (
+            f"more than {cursor.max_iterations} iterations (cursor.options.max_iterations);"
+            f" the {rows} rows of the last claim are claimed, and not worked on"
+        )
+        failed = error("limit", message, "CURSOR_ITERATIONS", source=step.name)
+    turn.emit(p.FrameClaimed(number, iterations, rows, failed))
+
+
+def failure_of(loop: Loop, state: LoopState) -> Error | None:
     """Why the loop has failed; None when no iteration has, or when failed ones are allowed."""
+    if state.claim_error is not None and not (state.failed and not loop.is_best_effort):
+        return state.claim_error
     if not state.failed:
         return None
     forgives = loop.fanout.allow_partial if loop.fanout is not None else loop.is_best_effort

@@ -22,6 +22,7 @@ from perdure.dialects.playbook.run import (
 from perdure.dialects.playbook.run.task_rules import Judgement, RuleDecision, read_judgement
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
+from perdure.dialects.playbook.state.names import CLAIM
 from perdure.dialects.playbook.state.task_errors import error, template_message
 from perdure.dialects.playbook.state.values import Value
 from perdure.dialects.playbook.values import io_names
@@ -52,7 +53,7 @@ def move(turn: Turn, number: int) -> None:
     program: Program = turn.program
     thread = body.threads[number]
     step = program.steps[body.runs[thread.run].step]
-    task = step.tasks[thread.position]
+    task = step.task_at(thread.position)
     if thread.phase is _READY:
         _begin(turn, number, task, step.loop)
     else:
@@ -114,7 +115,8 @@ def _begin_with_all(turn: Turn, number: int, task: Task, makers: Makers) -> None
         if name == "args" and turn.program.is_io and isinstance(call.fields[name], dict):
             makers = with_task_args(makers, lambda _: call.fields["args"])
     pipeline = None
-    if (task.pool or turn.routes) and not (turn.program.is_io and "args" in left):
+    is_claim = turn.body.threads[number].position == CLAIM
+    if (task.pool or turn.routes) and not is_claim and not (turn.program.is_io and "args" in left):
         pipeline = worker_pipelines.pipeline_of(turn, number, task, makers)
     if task.may_be_sealed and sealed_tasks.is_needed(call, left):
         sealed_tasks.start(call, left, makers)

@@ -8,6 +8,7 @@ from perdure.dialects.playbook.plan.program import Program
 from perdure.dialects.playbook.plan.workload import merge_workload
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
+from perdure.dialects.playbook.state.names import CLAIM
 from perdure.expressions.jinja import TemplateError
 from perdure.kernel import inputs as i
 from perdure.kernel.execution import Execution
@@ -44,7 +45,11 @@ def missing_places(execution: Execution) -> list[str]:
             continue
         labels = [task.label for task in step.tasks]
         for thread in kept.run.stopped_threads.values():
-            if thread.label and labels[thread.position : thread.position + 1] != [thread.label]:
+            if (
+                thread.position != CLAIM
+                and thread.label
+                and labels[thread.position : thread.position + 1] != [thread.label]
+            ):
                 missing.append(f"the task {thread.label!r} at position {thread.position + 1} of step {kept.run.step!r}")
     missing += [
         f"the step {kept.token.step!r}"

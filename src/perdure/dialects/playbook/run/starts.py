@@ -99,7 +99,7 @@ def start_step(turn: Turn, number: int, failed: Error | None = None) -> None:
     failed = failed or why_too_late(turn, step, token)
     if step.loop is not None and failed is None:
         try:
-            collection = loop.collection_of(turn, step.loop, token)
+            collection = [] if step.loop.cursor is not None else loop.collection_of(turn, step.loop, token)
             items, total = jsontext.encode(collection), len(collection)
             limit = loop.limit_of(turn, step.loop, token)
         except loop.CannotLoop as problem:

@@ -10,6 +10,7 @@ from perdure.dialects.playbook.run import ctx_patches
 from perdure.dialects.playbook.run.ctx_merge import fold
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
+from perdure.dialects.playbook.state.names import CLAIM
 from perdure.dialects.playbook.state.task_errors import Error, error, template_message
 from perdure.dialects.playbook.state.values import Patch, Reader
 from perdure.dialects.playbook.values import io_names
@@ -236,7 +237,8 @@ class RuleDecision:
         match directive:
             case Directive.CONTINUE:
                 to += 1
-                fate = "ready" if to < len(self.step.tasks) else "done"
+                is_last = self.thread.position == CLAIM or to == len(self.step.tasks)
+                fate = "done" if is_last else "ready"
             case Directive.JUMP:
                 assert then.to is not None
                 to = then.to

@@ -15,13 +15,14 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.playbook.state.events import AttemptEnded
+from perdure.dialects.playbook.state.loop_state import LoopState
 from perdure.dialects.playbook.state.task_errors import Error
 from perdure.dialects.playbook.state.values import NO_VARIABLES, NOTHING, Value, Variables, decode_hook, encode_hook
 from perdure.kernel.json_values.values import Instant, Payload
 
 WHOLE = 0  # instead of a fork: the execution itself
 CHARGES = 3  # lost workers that one pass through a pipeline may cause before it fails
-ALONE = -1  # the index of a thread that is not an iteration
+ALONE = -1  # the index of a thread that is not an iteration; those that claim frames of a cursor have lower ones
 ELSE = -1  # the rule that decided was the `else`
 NO_RULE = -2  # none did
 ANY_NAME = "*"  # for a gate whose text does not show which members of `ctx` it reads
@@ -180,39 +181,6 @@ class PipelineThread(msgspec.Struct, gc=False, array_like=True):
     def charges_left(self) -> int:
         """How many further lost workers end the task that starts now; its pipeline has three in all (PBK-195)."""
         return max(1, CHARGES - self.charges)
-
-
-class LoopState(msgspec.Struct, gc=False, array_like=True):
-    """The iterations of a looped step-run; counters replace scans."""
-
-    items: Value
-    total: int
-    limit: int
-    mode: str = "sequential"
-    next: int = 0
-    active: int = 0
-    failed: int = 0
-    stopped: bool = False
-    lowest_failed: int = -1  # the lowest index that failed
-    error: Error | None = None  # of that iteration
-    label: str = ""  # of the task at which it failed
-    repeats: list[int] = msgspec.field(default_factory=list)  # shards to run again
-    retries: dict[int, int] = msgspec.field(default_factory=dict)
-    results: dict[int, Value] = msgspec.field(default_factory=dict)
-    size: int = 0  # of the results as templates see them
-    patches: dict[int, list[tuple[str, bytes]]] = msgspec.field(default_factory=dict)
-
-    @property
-    def result(self) -> Value:
-        return Value(parts=[self.results.get(index) for index in range(self.total)], failed=self.failed)
-
-    @property
-    def can_start(self) -> bool:
-        return not self.stopped and self.active < self.limit and (self.next < self.total or bool(self.repeats))
-
-    @property
-    def is_over(self) -> bool:
-        return self.active == 0 and (self.stopped or (self.next == self.total and not self.repeats))
 
 
 class StepRun(msgspec.Struct, gc=False, array_like=True):

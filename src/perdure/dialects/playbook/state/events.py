@@ -341,6 +341,22 @@ class ResultStoring(Event, frozen=True, tag=132):
     number: int
 
 
+class ClaimStarted(Event, frozen=True, tag=133):
+    """A cursor loop asks for its next frame; the claim is a thread of its own."""
+
+    run: int
+    thread: int
+
+
+class FrameClaimed(Event, frozen=True, tag=134):
+    """The answer to a claim is counted: so many iterations, or none any more; or the loop cannot go on."""
+
+    run: int
+    iterations: int
+    rows: int
+    error: Error | None = None
+
+
 OWN_EVENTS: tuple[type[Event], ...] = (
     WorkflowStarted,
     AdmissionJudged,
@@ -375,4 +391,6 @@ OWN_EVENTS: tuple[type[Event], ...] = (
     TokenBounded,
     JoinExpired,
     ResultStoring,
+    ClaimStarted,
+    FrameClaimed,
 )

@@ -5,6 +5,8 @@ from functools import lru_cache
 
 from perdure.kernel.json_values.values import Instant
 
+CLAIM = -1  # instead of a position in a pipeline: the task that claims the next frame of a cursor loop
+
 
 def run_id(number: int) -> str:
     return f"r{number}"

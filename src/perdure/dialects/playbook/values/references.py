@@ -11,6 +11,7 @@ from urllib.parse import quote
 from perdure.dialects.playbook.plan.program import ResultPolicy, Task
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state.events import Stored
+from perdure.dialects.playbook.state.loop_state import LoopState
 from perdure.dialects.playbook.state.names import run_id, timestamp
 from perdure.dialects.playbook.state.task_errors import Error, error
 from perdure.dialects.playbook.state.values import Reader, Value
@@ -38,7 +39,7 @@ class BadSelect(Exception):
 
 
 def task_run_id(run: int, index: int, visits: int) -> str:
-    iteration = "" if index == b.ALONE else f"/{index}"
+    iteration = "" if index == b.ALONE else f"/{index}" if index > b.ALONE else f"/frame/{b.ALONE - index}"
     return f"{run_id(run)}{iteration}/{visits}"
 
 
@@ -176,7 +177,7 @@ def _beginning(text: str, limit: int) -> str:
 # Loops.
 
 
-def manifest(uri: str, policy: ResultPolicy, state: b.LoopState, now: Instant) -> Stored:
+def manifest(uri: str, policy: ResultPolicy, state: LoopState, now: Instant) -> Stored:
     """The manifest that replaces the results of a loop if they are too large to be inlined (PBK-176).
 
     Its list of parts is left out if that list itself would be too large; the whole is read by its own reference.

@@ -7,6 +7,7 @@ import msgspec
 from perdure.dialects.playbook.plan.program import Loop, Program, Task
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
+from perdure.dialects.playbook.state.loop_state import LoopState
 from perdure.dialects.playbook.state.names import run_id
 from perdure.dialects.playbook.state.task_errors import Error
 from perdure.dialects.playbook.state.values import NOTHING, Value
@@ -52,7 +53,7 @@ def attempt_failed(turn: Turn, number: int, problem: Error, extras: bytes | None
 def task_of(turn: Turn, number: int) -> Task:
     thread: b.PipelineThread = turn.body.threads[number]
     program: Program = turn.program
-    return program.steps[turn.body.runs[thread.run].step].tasks[thread.position]
+    return program.steps[turn.body.runs[thread.run].step].task_at(thread.position)
 
 
 def store_result(turn: Turn, number: int, task: Task, payload: Payload, uri: str = "") -> p.Stored:
@@ -102,16 +103,16 @@ def step_result(turn: Turn, number: int, loop: Loop | None) -> StepResult:
     return StepResult(run.result, uri, None, keeps)
 
 
-def _left_by_loop(turn: Turn, number: int, state: b.LoopState, loop: Loop, keeps: bool) -> StepResult:
+def _left_by_loop(turn: Turn, number: int, state: LoopState, loop: Loop, keeps: bool) -> StepResult:
     uri = references.loop_uri(turn.execution.id, turn.body.runs[number].step, number)
-    if _size_of_loop(state) <= loop.result.inline_max:
+    if state.is_cursor or _size_of_loop(state) <= loop.result.inline_max:
         return StepResult(state.result, uri, None, keeps)
     manifest = references.manifest(uri, loop.result, state, turn.now)
     value = Value(parts=state.result.parts, failed=state.failed, reference=manifest.reference)
     return StepResult(value, uri, manifest)
 
 
-def _size_of_loop(state: b.LoopState) -> int:
+def _size_of_loop(state: LoopState) -> int:
     """The size of the result in JSON, without building it."""
     stats = {"total": state.total, "success": state.total - state.failed, "failed": state.failed}
     around = len(jsontext.encode({"results": [], "stats": stats})) + max(0, state.total - 1)

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from perdure.dialects.playbook.plan.program import Loop, Task
+from perdure.dialects.playbook.plan.program import Loop, LoopCursor, Task
 from perdure.dialects.playbook.state import body as b
-from perdure.dialects.playbook.state.names import run_id, timestamp
+from perdure.dialects.playbook.state.loop_state import LoopState
+from perdure.dialects.playbook.state.names import CLAIM, run_id, timestamp
 from perdure.dialects.playbook.state.values import Reader, Value, Variables
 from perdure.dialects.playbook.values import io_names, reference_reads
 from perdure.dialects.playbook.values.references import part_ref, reference_of, task_run_id
@@ -139,7 +140,10 @@ def pipeline_makers(turn: Turn, number: int, task: Task, loop: Loop | None) -> M
     makers["_idempotency_key"] = lambda _: turn.execution.idempotency_key(task_key(thread))
     if thread.patch:
         makers["ctx"] = lambda _: body.ctx.overlaid(tuple(thread.patch))
-    if loop is not None:
+    if thread.position == CLAIM and loop is not None and loop.cursor is not None:
+        makers["__frame_max_rows"] = _constant(loop.cursor.max_rows)
+        makers["__frame_key"] = _constant(f"{turn.execution.id}/{task_key(thread)}")
+    elif loop is not None:
         makers["iter"] = lambda _: iter_view(turn, thread, run, loop)
     if turn.program.is_io:
         makers["step"] = lambda _: thread.local.data
@@ -159,7 +163,9 @@ def _body_of(turn: Turn, reference: dict[str, Any]) -> Any:
 
 def task_path(thread: b.PipelineThread, run: b.StepRun, task: Task) -> str:
     """The site of a task-run: stable over its attempts and deliveries."""
-    iteration = "" if thread.index == b.ALONE else f"[{thread.index}]"
+    iteration = "" if thread.index <= b.ALONE else f"[{thread.index}]"
+    if thread.index < b.ALONE:
+        iteration = f"[frame {b.ALONE - thread.index}]"
     return f"{run.step}#{run.token}{iteration}/{task.label}#{thread.ordinal}"
 
 
@@ -170,12 +176,27 @@ def task_key(thread: b.PipelineThread) -> str:
 
 def iter_view(turn: Turn, thread: b.PipelineThread, run: b.StepRun, loop: Loop) -> dict[str, Any]:
     assert run.loop is not None
-    items = run.loop.items.read(turn.text)
-    bound: dict[str, Any] = {loop.iterator: items[thread.index], "index": thread.index, "count": run.loop.total}
+    bound: dict[str, Any] = {
+        loop.iterator: _element(turn, thread.index, run.loop, loop.cursor),
+        "index": thread.index,
+        "count": None if run.loop.is_cursor else run.loop.total,  # nobody knows how many a cursor has
+    }
     parent = jsontext.decode(turn.state.options).get("iter")
     if parent is not None:
         bound["parent"] = parent
     return {**thread.iter.data, **bound}
+
+
+def _element(turn: Turn, index: int, state: LoopState, cursor: LoopCursor | None) -> Any:
+    if cursor is None:
+        return state.items.read(turn.text)[index]
+    first, frame = state.frame_of(index)
+    rows = frame.rows.read(turn.text)["rows"]
+    return rows if cursor.takes_frames else rows[index - first]
+
+
+def _constant(value: Any) -> Maker:
+    return lambda _: value
 
 
 def event_view(event: b.Boundary, text: Reader, members: Members = None) -> dict[str, Any]:

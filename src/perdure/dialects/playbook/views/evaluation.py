@@ -49,7 +49,7 @@ def _makers(turn: Turn, step: str) -> Makers:
     body: b.Body = turn.body
     planned = turn.program.steps[step]
     for number, thread in reversed(body.threads.items()):
-        if body.runs[thread.run].step == step and thread.position < len(planned.tasks):
+        if body.runs[thread.run].step == step and 0 <= thread.position < len(planned.tasks):
             makers = pipeline_makers(turn, number, planned.tasks[thread.position], planned.loop)
             if thread.outcome is not None:
                 makers["outcome"] = partial(_outcome, turn, thread)

@@ -149,7 +149,7 @@ def _current(number: int, run: b.StepRun) -> dict[str, Any]:
             "total": loop.total,
             "pending": loop.total - loop.next + len(loop.repeats),
             "running": loop.active,
-            "succeeded": len(loop.results),
+            "succeeded": loop.succeeded,
             "failed": loop.failed,
             "retries": sum(loop.retries.values()),
         }

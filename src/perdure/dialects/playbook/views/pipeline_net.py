@@ -38,6 +38,8 @@ def add_pipeline(net: Net, step: Step, part: int, begin: int, done: int, failed:
             net.add(part, "takes the next element", (ended,), (positions[0],), is_bounded=True)
         if items is None or loop.max_in_flight is not None or is_too_long:
             net.add(part, "fails", (begin,), (failed,), is_failure=True)
+        if loop.cursor is not None:
+            net.add(part, "cannot claim more", (ended,), (failed,), is_failure=True)
         net.add(part, "", (ended,), (done,))
         net.add(part, "", (broken,), (failed,))
         if loop.is_best_effort or (loop.fanout is not None and loop.fanout.allow_partial):

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.dialects.playbook.plan.program import Program
+from perdure.dialects.playbook.plan.program import LoopCursor, Program
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.values import Patch, Value
@@ -50,6 +50,7 @@ class PlaybookValues(ValueTracer):
 
     def __init__(self) -> None:
         self._passes: dict[int, _Pass] = {}  # by thread
+        self._frames: dict[tuple[int, int], int] = {}  # run and first index of a claimed frame → thread of the claim
         self._threads: dict[int, list[int]] = {}  # by step-run
         self._tokens: set[int] = set()  # that were seen
         self._input: dict[str, Any] = {}  # of the run
@@ -102,6 +103,9 @@ class PlaybookValues(ValueTracer):
                 yield from self._patched(patch, arrives=True)
             case p.StepStarted(run=run, items=items):
                 yield from self._step_started(body, run, items)
+            case p.FrameClaimed(run=run) if (loop := body.runs[run].loop) is not None and loop.frames:
+                claim = next(n for n in reversed(self._threads[run]) if self._passes[n].index < b.ALONE)
+                self._frames.setdefault((run, max(loop.frames)), claim)
             case p.AttemptStarted(thread=thread, number=number):
                 self._started[number] = thread
                 yield from self._given(thread, None)
@@ -241,6 +245,7 @@ class PlaybookValues(ValueTracer):
 
     def _step_ended(self, body: b.Body, run: int, *, has_failed: bool = False) -> Iterator[ValueWrite]:
         passes = [self._passes[number] for number in sorted(self._threads.get(run, ()))]
+        claims = [known for known in passes if known.index < b.ALONE]
         if not passes:
             return
         step, key = passes[0].step, ("output", passes[0].step)
@@ -253,11 +258,16 @@ class PlaybookValues(ValueTracer):
         if passes[0].index == b.ALONE:
             yield ValueWrite(key, f"the result of step {step!r}", same_as=("iteration", run, b.ALONE))
             return
-        parts = tuple(
+        parts: tuple[ValuePart, ...] = ()
+        if not claims:
+            parts = self._results_of(run, passes)
+        yield ValueWrite(key, f"the result of step {step!r}", parts=parts, site="-" if claims else "", read=read)
+
+    def _results_of(self, run: int, passes: list[_Pass]) -> tuple[ValuePart, ...]:
+        return tuple(
             _part(("results", known.index), ("iteration", run, known.index), f"the result of iteration {known.index}")
             for known in passes[:MOST_PARTS]
         )
-        yield ValueWrite(key, f"the result of step {step!r}", parts=parts, read=read)
 
     def _whole(self) -> Iterator[ValuePart]:
         if self._last:
@@ -332,6 +342,8 @@ class PlaybookValues(ValueTracer):
             return
         loop = execution.program.steps[known.step].loop
         match (root, *path):
+            case ("iter", name, *rest) if loop is not None and loop.cursor is not None and name == loop.iterator:
+                yield from self._in_frame(execution, known, loop.cursor, tuple(rest))
             case ("iter", name, *rest) if loop is not None and name == loop.iterator:
                 yield ValueSource(("items", known.run), (known.index, *rest), "what the loop runs over")
             case ("iter" | "step", str(name), *rest):
@@ -343,6 +355,17 @@ class PlaybookValues(ValueTracer):
             case ("outcome" | "output", *rest):
                 inside = tuple(rest[1:]) if rest[:1] == ["result"] else ()
                 yield ValueSource(("outcome", thread), inside, "the result of the task")
+
+    def _in_frame(
+        self, execution: Execution, known: _Pass, cursor: LoopCursor, path: ReadPath
+    ) -> Iterator[ValueSource]:
+        """The claim that returned the row, and the row in what it returned."""
+        loop = execution.body.runs[known.run].loop
+        first = -1 if loop is None else loop.frame_of(known.index)[0]
+        claim = self._frames.get((known.run, first))
+        if claim is not None:
+            row = () if cursor.takes_frames else (known.index - first,)
+            yield ValueSource(("outcome", claim), ("rows", *row, *path), "what the claim of the loop returned")
 
     def _bare(
         self, program: Program, execution: Execution, context: Any, name: str, path: ReadPath

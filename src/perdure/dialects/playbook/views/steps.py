@@ -37,7 +37,7 @@ def delays(execution: Execution) -> dict[int, StepDelay]:
     for thread in body.threads.values():
         run = body.runs.get(thread.run)
         if thread.phase is b.ThreadPhase.RESTING and run is not None and thread.number in execution.state.timers:
-            task = program.steps[run.step].tasks[thread.position]
+            task = program.steps[run.step].task_at(thread.position)
             name = run.step if len(program.steps[run.step].tasks) == 1 else f"{run.step} › {task.label}"
             delays_by_task[thread.number] = StepDelay(name, thread.attempt, _attempts(task))
     return delays_by_task
@@ -104,6 +104,8 @@ class PlaybookStepReader(StepReader):
                     self._fail(step, payload.get("error"), at, entry.rest)
             case "loop.started":
                 step.items += payload.get("total") or 0
+            case "loop.frame.claimed":
+                step.items += payload["iterations"]
             case "loop.iteration.done" | "loop.shard.done":
                 step.items_done += 1
             case "loop.iteration.failed" | "loop.shard.failed":

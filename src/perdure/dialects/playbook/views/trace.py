@@ -79,6 +79,8 @@ class PlaybookTracer:
 
     def attempt_started(self, event: p.AttemptStarted, at: Instant) -> None:
         thread = self.body.threads[event.thread]
+        if thread.index < b.ALONE:
+            return  # a claim of the loop, which is not one of its tasks
         step = self.step_of(thread.run)
         key: tuple[str, int] = ("run", thread.run)
         if has_frame(step):
@@ -96,7 +98,7 @@ class PlaybookTracer:
 
     def attempt_ended(self, event: p.AttemptEnded, at: Instant) -> None:
         thread = self.body.threads[event.thread]
-        for key in (("thread", event.thread), ("run", thread.run)):
+        for key in (("thread", event.thread), ("run", thread.run)) if thread.index >= b.ALONE else ():
             if self.trace.visit(key) is not None:
                 self.trace.end(key, event.at, has_failed=event.error is not None)
                 return
@@ -104,6 +106,8 @@ class PlaybookTracer:
     def outcome_judged(self, event: p.OutcomeJudged, at: Instant) -> None:
         """Which rule of a task was followed, and where it leads."""
         thread = self.body.threads[event.thread]
+        if thread.index < b.ALONE:
+            return
         step = self.step_of(thread.run)
         key: tuple[str, int] = ("thread", event.thread) if has_frame(step) else ("run", thread.run)
         source = self._task(step, event.label)

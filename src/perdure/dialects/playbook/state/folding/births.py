@@ -2,6 +2,7 @@
 
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state.body import Body
+from perdure.dialects.playbook.state.names import CLAIM
 from perdure.dialects.playbook.state.values import Value
 from perdure.kernel.json_values.values import Instant
 
@@ -28,6 +29,8 @@ def open_thread(body: Body, number: int, run: b.StepRun, index: int) -> None:
     made = body.threads_made = body.threads_made + 1
     thread = run.stopped_threads.pop(index, None) if run.stopped_threads else None
     body.threads[made] = b.PipelineThread(number, index) if thread is None else _reopened(thread)
+    if index < b.ALONE:
+        body.threads[made].position = CLAIM
     run.threads[made] = None
     body.ready_threads[made] = None
 

@@ -9,6 +9,7 @@ from perdure.dialects.playbook.state.body import Body, TokenState
 from perdure.dialects.playbook.state.folding.births import open_thread
 from perdure.dialects.playbook.state.folding.forks import put_back
 from perdure.dialects.playbook.state.folding.threads import queue_loop
+from perdure.dialects.playbook.state.loop_state import LoopState
 from perdure.dialects.playbook.state.values import NOTHING, Value
 from perdure.kernel.events import Event, RunForked, RunMigrated
 from perdure.kernel.json_values.values import Instant
@@ -123,9 +124,12 @@ def _put_origin_back(body: Body, kept: b.UnfinishedRun, origin: b.Token, at: Ins
         tracker.fired -= 1
 
 
-def _reopen_loop(body: Body, number: int, run: b.StepRun, loop: b.LoopState) -> None:
+def _reopen_loop(body: Body, number: int, run: b.StepRun, loop: LoopState) -> None:
     loop.failed, loop.lowest_failed, loop.error, loop.label = 0, -1, None, ""
-    loop.stopped, loop.active = False, 0
+    loop.stopped, loop.active, loop.claim_error = False, 0, None
+    if loop.claiming:  # it was stopped with the run: the same frame is claimed, under the same key
+        run.stopped_threads.pop(b.ALONE - loop.claims, None)
+        loop.claiming, loop.claims = False, loop.claims - 1
     loop.repeats = sorted({*loop.repeats, *run.stopped_threads})
     queue_loop(body, number, loop)
 

@@ -10,6 +10,7 @@ from perdure.dialects.playbook.state.folding.births import open_run, open_thread
 from perdure.dialects.playbook.state.folding.forks import lineage_of, open_fork, remove_branch
 from perdure.dialects.playbook.state.folding.threads import end_only_thread, forget_threads, hold, queue_loop
 from perdure.dialects.playbook.state.folding.tokens import add_tokens, consume, end_branch, patch_ctx
+from perdure.dialects.playbook.state.loop_state import LoopState
 from perdure.dialects.playbook.state.task_errors import Error
 from perdure.dialects.playbook.state.values import NOTHING, Value
 from perdure.kernel.events import Event
@@ -26,7 +27,7 @@ def _step_started(body: Body, event: p.StepStarted) -> None:
     if event.error is not None:
         run.origin = token
     if event.items is not None:
-        run.loop = b.LoopState(Value(event.items), event.total, event.limit, event.mode or "sequential")
+        run.loop = LoopState(Value(event.items), event.total, event.limit, event.mode or "sequential")
         queue_loop(body, event.run, run.loop)
     elif event.tasks and event.error is None:
         open_thread(body, event.run, run, b.ALONE)
@@ -72,7 +73,7 @@ def _end(
     if keeps:
         hold(body, p.Stored(uri, None), result)
     run.uri = uri
-    counts = (0, 0) if loop is None else (len(loop.results), loop.failed)
+    counts = (0, 0) if loop is None else (loop.succeeded, loop.failed)
     step = run.step
     run.boundary = b.Boundary(name, step, number, is_ok, result, error, run.args, run.attempt, at, fanin, uri, counts)
     body.order.append((step, "ended", body.seq))

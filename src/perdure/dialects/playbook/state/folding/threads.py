@@ -8,6 +8,7 @@ from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.body import Body, ThreadPhase
 from perdure.dialects.playbook.state.folding.births import open_thread
 from perdure.dialects.playbook.state.folding.tokens import patch_ctx
+from perdure.dialects.playbook.state.loop_state import CursorFrame, LoopState
 from perdure.dialects.playbook.state.task_errors import Error
 from perdure.dialects.playbook.state.values import NOTHING, Value
 from perdure.kernel.events import Event
@@ -181,9 +182,16 @@ def _finish(body: Body, number: int, thread: b.PipelineThread, run: b.StepRun, l
     if loop is None:
         _end_alone(body, thread, run, label, result, None)
         return
+    if thread.index < b.ALONE:
+        loop.claiming, loop.claimed = False, result
+        queue_loop(body, thread.run, loop)
+        return
     loop.active -= 1
-    loop.results[thread.index] = result
-    loop.size += result.size
+    if loop.is_cursor:
+        _finish_row(loop, thread.index)
+    else:
+        loop.results[thread.index] = result
+        loop.size += result.size
     if thread.patch:
         loop.patches[thread.index] = thread.patch
     queue_loop(body, thread.run, loop)
@@ -194,6 +202,11 @@ def _fail(body: Body, event: p.OutcomeJudged, thread: b.PipelineThread, run: b.S
     del run.threads[event.thread]
     loop = run.loop
     index = thread.index
+    if loop is not None and index < b.ALONE:
+        loop.claiming, loop.claims = False, loop.claims - 1  # a redrive repeats it, under the same key
+        _stop_loop(loop, event.error, event.label)
+        queue_loop(body, thread.run, loop)
+        return
     if not event.repeats:
         thread.phase = ThreadPhase.FAILED
         run.stopped_threads[index] = thread
@@ -256,11 +269,48 @@ def end_only_thread(body: Body, number: int, label: str, at: Instant) -> None:
     run.local = thread.local
 
 
-def _fail_iteration(loop: b.LoopState, index: int, event: p.OutcomeJudged) -> None:
+def _fail_iteration(loop: LoopState, index: int, event: p.OutcomeJudged) -> None:
     loop.failed += 1
     loop.stopped = loop.stopped or event.stops
     if loop.lowest_failed < 0 or index < loop.lowest_failed:
         loop.lowest_failed, loop.error, loop.label = index, event.error, event.label
+
+
+def _finish_row(loop: LoopState, index: int) -> None:
+    """A frame is kept until all its rows are done: no loop holds more than it works on."""
+    loop.done += 1
+    first, frame = loop.frame_of(index)
+    frame.left -= 1
+    if not frame.left:
+        del loop.frames[first]
+
+
+def _stop_loop(loop: LoopState, failed: Error | None, label: str) -> None:
+    loop.stopped, loop.claim_error, loop.label = True, failed, label
+
+
+def _claim_started(body: Body, event: p.ClaimStarted) -> None:
+    run = body.runs[event.run]
+    loop = run.loop
+    assert loop is not None
+    loop.claims += 1
+    loop.claiming = True
+    open_thread(body, event.run, run, b.ALONE - loop.claims)
+    queue_loop(body, event.run, loop)
+
+
+def _frame_claimed(body: Body, event: p.FrameClaimed) -> None:
+    loop = body.runs[event.run].loop
+    assert loop is not None and loop.claimed is not None
+    if event.error is not None:
+        _stop_loop(loop, event.error, "")
+    elif event.iterations:
+        loop.frames[loop.total] = CursorFrame(loop.claimed, event.iterations)
+        loop.total += event.iterations
+    else:
+        loop.drained = True
+    loop.claimed = None
+    queue_loop(body, event.run, loop)
 
 
 def _iteration_started(body: Body, event: p.IterationStarted) -> None:
@@ -277,7 +327,7 @@ def _iteration_started(body: Body, event: p.IterationStarted) -> None:
     queue_loop(body, event.run, loop)
 
 
-def queue_loop(body: Body, number: int, loop: b.LoopState) -> None:
+def queue_loop(body: Body, number: int, loop: LoopState) -> None:
     if loop.is_over:
         body.looping.pop(number, None)
         body.closing[number] = None
@@ -294,5 +344,7 @@ CHANGES: dict[type[Event], Callable[[Body, Any], None]] = {
     p.ResultStoring: _result_storing,
     p.OutcomeJudged: _outcome_judged,
     p.TaskPassed: _task_passed,
+    p.ClaimStarted: _claim_started,
+    p.FrameClaimed: _frame_claimed,
     p.IterationStarted: _iteration_started,
 }

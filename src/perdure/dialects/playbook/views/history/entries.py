@@ -52,7 +52,7 @@ def token_ids(number: int, step: str) -> Rest:
 def run_ids(body: b.Body, number: int, index: int = b.ALONE) -> Rest:
     run = body.runs[number]
     rest: Rest = {"step": run.step, "step_run_id": run_id(number), "token_id": token_id(run.token)}
-    if index != b.ALONE:
+    if index > b.ALONE:
         rest |= {"iteration": index, "iteration_id": f"{run_id(number)}/{index}", "parent_id": run_id(number)}
         if is_fanout(run):
             rest |= shard_names(number, index)

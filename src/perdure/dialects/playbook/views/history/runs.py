@@ -37,12 +37,25 @@ def _step_started(view: HistoryState, event: p.StepStarted) -> Iterator[HistoryE
     yield HistoryEntry("step.started", about, {}, rest | FIRST, "worker" if has_work else "server")
     if event.items is None:
         return
-    payload = {"total": event.total, "mode": event.mode, "max_in_flight": event.limit}
+    total = None if event.mode == "cursor" else event.total
+    payload = {"total": total, "mode": event.mode, "max_in_flight": event.limit}
     yield HistoryEntry("loop.started", about, payload, rest)
     if event.mode == "fanout":
         yield HistoryEntry(
             "loop.fanout.started", about, {"loop_id": about, "expected": event.total}, {**rest, "loop_id": about}
         )
+
+
+def _frame_claimed(view: HistoryState, event: p.FrameClaimed) -> Iterator[HistoryEntry]:
+    """An extension of the canonical events, as cursor loops are one of the language."""
+    rest = run_ids(view.body, event.run)
+    loop = view.body.runs[event.run].loop
+    assert loop is not None
+    payload = {"frame": loop.claims, "rows": event.rows, "first_index": loop.total, "iterations": event.iterations}
+    status = "error" if event.error is not None else ""
+    yield HistoryEntry(
+        "loop.frame.claimed", rest["step_run_id"], {**payload, "error": error_of(event.error)}, rest, "server", status
+    )
 
 
 def _iteration(view: HistoryState, event: p.IterationStarted) -> Iterator[HistoryEntry]:
@@ -69,7 +82,7 @@ def _step_ended(view: HistoryState, event: p.StepEnded) -> Iterator[HistoryEntry
         payload = {"reference": value_of(event.manifest.reference or b"null")}
         yield HistoryEntry("result.manifest.updated", event.manifest.uri, payload, rest, "worker")
     if event.fanin and run.loop is not None:
-        counts = {"succeeded": len(run.loop.results), "failed": run.loop.failed, "loop_id": about}
+        counts = {"succeeded": run.loop.succeeded, "failed": run.loop.failed, "loop_id": about}
         yield HistoryEntry("loop.fanin.completed", about, {"status": event.fanin, **counts}, {**rest, "loop_id": about})
     rest["duration_ms"] = (event.at - run.at) // 1000
     source = "worker" if run.loop is None and run.label and not run.threads else "server"
@@ -80,10 +93,10 @@ def _boundary(event: p.StepEnded, run: b.StepRun) -> dict[str, Any]:
     payload: dict[str, Any] = {"error": error_of(event.error), "result": None, "reference": event.uri or None}
     if run.loop is not None:
         loop = run.loop
-        payload["stats"] = {"total": loop.total, "success": len(loop.results), "failed": loop.failed}
+        payload["stats"] = {"total": loop.total, "success": loop.succeeded, "failed": loop.failed}
         if event.manifest is not None:
             payload["result"] = value_of(event.manifest.reference or b"null")
-    elif event.error is None:
+    if run.loop is None and event.error is None:
         payload["result"] = result_of(run.result)
     return payload
 
@@ -112,6 +125,7 @@ def _withdrawn(view: HistoryState, event: p.RunWithdrawn) -> Iterator[HistoryEnt
 
 TELLERS: dict[type[Event], Callable[[HistoryState, Any], Iterator[HistoryEntry]]] = {
     p.StepStarted: _step_started,
+    p.FrameClaimed: _frame_claimed,
     p.IterationStarted: _iteration,
     p.StepEnded: _step_ended,
     p.NextEvaluated: _next,

@@ -102,7 +102,7 @@ def _judged(view: HistoryState, event: p.OutcomeJudged) -> Iterator[HistoryEntry
         )
     if event.is_visit or event.fate in ("done", "failed"):
         yield _task_over(thread, rest, thread.outcome.error, result_of(thread.outcome.result))
-    if thread.index != b.ALONE and event.fate in ("done", "failed"):
+    if thread.index > b.ALONE and event.fate in ("done", "failed"):
         yield _iteration_over(view, thread, event.error, event.repeats)
 
 
@@ -141,7 +141,7 @@ def abandoned_entries(view: HistoryState, run: b.StepRun, failed: Error | None) 
             yield HistoryEntry("task.attempt.failed", rest["task_run_id"], payload, rest)
         if thread.phase is not b.ThreadPhase.READY or thread.attempt > 1:
             yield _task_over(thread, rest, failed, None)
-        if thread.index != b.ALONE:
+        if thread.index > b.ALONE:
             yield _iteration_over(view, thread, failed)
 
 
