@@ -1,6 +1,7 @@
 """Cursor loops (PBK-114): rows are claimed frame by frame, and worked on as the iterations of a loop."""
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,8 +9,12 @@ import pytest
 from perdure.dialects.playbook import Playbook
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
+from perdure.kernel.codec import decode_turns
+from perdure.kernel.graphs.run_trace import trace_turns
 from perdure.kernel.json_values.values import SECOND
 from perdure.kernel.outcomes import Failed
+from perdure.testing import World as EngineWorld
+from perdure.views.runs.run_provenance import explain_value
 from tests.dialects.playbook.test_history import told
 from tests.dialects.playbook.world import Answer, World, playbook
 
@@ -266,3 +271,37 @@ def test_the_key_of_a_claim_differs_from_frame_to_frame() -> None:
 
     assert [claim.path for claim in claims] == [f"drain#1[frame {number}]/claim#1" for number in (1, 2, 3)]
     assert len({claim.key for claim in claims}) == 3
+
+
+async def test_a_row_is_explained_by_the_claim_that_returned_it(tmp_path: Path) -> None:
+    """ANA-021: `why` leads from the input of a task to the row, and from the counts of the loop to the claims."""
+    left = [{"id": 1}, {"id": 2}, {"id": 3}]
+
+    def claim(command: str = "", dsn: str = "") -> Any:
+        rows, left[:] = left[:2], left[2:]
+        return {"rows": rows, "row_count": len(rows), "columns": ["id"]}
+
+    text = looped().replace("kind: work", "kind: echo")
+    async with EngineWorld(tmp_path, mocks={"postgres": claim, "echo": lambda **arguments: 1}) as world:
+        run = await world.start(text.encode())
+        await world.settle()
+        assert world.engine is not None
+        job = await explain_value(world.engine, run.id, "drain", "input.job.id")
+        total = await explain_value(world.engine, run.id, "drain", "output.stats.total")
+
+    assert (job["value"], total["value"]) == (3, 3)
+    assert "what the claim of the loop returned was returned by the task of 'drain" in job["chain"][-1]["text"]
+    assert total["chain"][-1]["text"].endswith("counts the rows that were claimed")
+
+
+def test_a_drawing_says_that_rows_are_claimed_and_shows_iterations_only() -> None:
+    world = start(looped(), Queue(3))
+    world.run()
+    program = world.execution.program
+    turns = [turn for row in world.rows for turn in decode_turns(world.dialect, row)]
+
+    (drain, *_) = [node for node in world.dialect.graph(program).nodes if node.label == "drain"]
+    trace = trace_turns(world.dialect.tracer(program), turns)
+
+    assert "for each job, cursor" in drain.notes
+    assert Counter(visit.label for visit in trace.visits if visit.label) == {"[0]": 1, "[1]": 1, "[2]": 1}

@@ -102,6 +102,7 @@ def _count_frame(turn: Turn, number: int, state: LoopState, claimed: Value) -> N
             f" the {rows} rows of the last claim are claimed, and not worked on"
         )
         failed = error("limit", message, "CURSOR_ITERATIONS", source=step.name)
+    turn.enumerated += iterations
     turn.emit(p.FrameClaimed(number, iterations, rows, failed))
 
 

@@ -201,7 +201,7 @@ class PlaybookValues(ValueTracer):
 
     def _given(self, thread: int, read: Any) -> Iterator[ValueWrite]:
         known = self._passes.get(thread)
-        if known is not None:
+        if known is not None and known.index >= b.ALONE:
             task, arguments = self._arguments
             read = _reader(arguments) if self._started.get(task) == thread else None
             text = f"the input of step {known.step!r}"
@@ -258,10 +258,11 @@ class PlaybookValues(ValueTracer):
         if passes[0].index == b.ALONE:
             yield ValueWrite(key, f"the result of step {step!r}", same_as=("iteration", run, b.ALONE))
             return
-        parts: tuple[ValuePart, ...] = ()
-        if not claims:
-            parts = self._results_of(run, passes)
-        yield ValueWrite(key, f"the result of step {step!r}", parts=parts, site="-" if claims else "", read=read)
+        text = f"the result of step {step!r}"
+        if claims:
+            yield ValueWrite(key, text, site="-", note="counts the rows that were claimed", read=read)
+        else:
+            yield ValueWrite(key, text, parts=self._results_of(run, passes), read=read)
 
     def _results_of(self, run: int, passes: list[_Pass]) -> tuple[ValuePart, ...]:
         return tuple(

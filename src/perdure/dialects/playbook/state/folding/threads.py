@@ -303,6 +303,7 @@ def _frame_claimed(body: Body, event: p.FrameClaimed) -> None:
     loop = body.runs[event.run].loop
     assert loop is not None and loop.claimed is not None
     if event.error is not None:
+        loop.claims -= 1  # a redrive repeats it, under the same key
         _stop_loop(loop, event.error, "")
     elif event.iterations:
         loop.frames[loop.total] = CursorFrame(loop.claimed, event.iterations)
