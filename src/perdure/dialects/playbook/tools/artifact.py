@@ -7,6 +7,8 @@ involved only where one is stored in an object store, or fetched from there for 
 
 from typing import Any
 
+import msgspec
+
 from perdure.dialects.playbook.state.events import AttemptEnded
 from perdure.dialects.playbook.state.task_errors import error
 from perdure.dialects.playbook.state.values import Reader
@@ -39,7 +41,8 @@ def _get(call: ToolCall, fields: dict[str, Any]) -> None:
     reference = fields.get("result_ref", fields.get("uri"))
     fetch = fetch_arguments(call.turn, reference)
     if fetch is not None:
-        call.perform(PROVIDER, fetch)
+        here = msgspec.structs.replace(call.task, pool="")  # as objects are stored
+        ToolCall(call.turn, call.thread, here, call.fields, call.makers).perform(PROVIDER, fetch)
         return
     try:
         resolved = resolve(call.turn, reference)

@@ -1,7 +1,8 @@
-"""Bodies of results in an object store (PBK-171): stored by a worker first, then referenced.
+"""Bodies of results in an object store (PBK-171): stored first, then referenced.
 
-    the tool has ended ──▶ ResultStoring ──▶ a worker writes the object ──▶ AttemptEnded, with the reference
+    the tool has ended ──▶ ResultStoring ──▶ a task writes the object ──▶ AttemptEnded, with the reference
 
+That task runs where the execution runs, also for steps of a pool: the body is there, and so are the operator's keys.
 A store that does not take the body is an error outcome of the attempt. The body of an earlier result is read from the
 run, which has it as well; only a reference of another run is fetched from the object store.
 """
@@ -52,7 +53,6 @@ def start_upload(turn: Turn, task: Task, attempt: p.AttemptEnded, path: str, key
         jsontext.encode(arguments),
         _body(thread, attempt),
         attempt=thread.attempt,
-        pool=task.pool,
         max_deliveries=thread.charges_left,
         key=f"{key}/store",
     )
