@@ -316,6 +316,55 @@ async def test_a_step_that_the_former_document_lacks_keeps_a_move_from_being_und
     assert answer["outcome"] == "refused" and "'more'" in answer["reason"]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "ends_at"),
+    [(60, 3600, 3600), (3600, 60, 60), (60, None, None), (None, 60, 60)],
+    ids=["later", "earlier", "none-any-more", "a-new-one"],
+)
+async def test_the_deadline_of_a_token_is_that_of_the_new_document(
+    before: int | None, after: int | None, ends_at: int | None, world: World
+) -> None:
+    """PBK-193: counted from the token, as before."""
+
+    def document(limit: int | None) -> bytes:
+        gate = GATE if limit is None else GATE.replace("admit:", f"lifecycle: {{deadline_s: {limit}}}, admit:")
+        return _playbook(f"{{step: gate, {gate}, tool: {{kind: noop}}}}")
+
+    async with world:
+        run = await _started(world, document(before))
+        await world.advance(30)
+        await _moved(world, await _judged(world, document(after)))
+        await world.advance((ends_at or 7200) - 31)
+        assert await run.status() == "waiting"
+        await world.advance(2)
+        status = await run.status()
+
+    assert status == ("waiting" if ends_at is None else "failed")
+
+
+async def test_a_token_that_a_join_holds_has_the_later_deadline_of_the_new_document(world: World) -> None:
+    """PBK-193 PBK-130."""
+
+    def document(limit: int) -> bytes:
+        lifecycle = f"policy: {{lifecycle: {{deadline_s: {limit}}}}}"
+        return _playbook(
+            "{step: fork, next: {spec: {mode: inclusive}, arcs: [{step: a}, {step: gate}]}}",
+            "{step: a, next: {arcs: [{step: last}]}}",
+            f"{{step: gate, {GATE}, next: {{arcs: [{{step: last}}]}}}}",
+            f"{{step: last, spec: {{join: {{from: [a, gate]}}, {lifecycle}}}, tool: {{kind: noop, result: joined}}}}",
+            target="fork",
+        )
+
+    async with world:
+        run = await _started(world, document(60))
+        await _moved(world, await _judged(world, document(3600)))
+        await world.advance(3590)
+        assert await run.status() == "waiting"
+        await run.patch({"go": 1})
+        await world.settle()
+        assert (await run.show())["result"] == "joined"
+
+
 # What is safe, what needs a mapping, what is blocked.
 
 SAFE = {

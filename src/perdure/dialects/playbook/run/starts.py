@@ -5,7 +5,7 @@ from perdure.dialects.playbook.plan.program import Program
 from perdure.dialects.playbook.plan.workload import merge_workload
 from perdure.dialects.playbook.run import ctx_patches, joins, keychain_resolution, loop
 from perdure.dialects.playbook.run.ends import end_at_once, stop
-from perdure.dialects.playbook.run.token_deadlines import due_of, release_token, why_too_late
+from perdure.dialects.playbook.run.token_deadlines import bound_token, due_of, release_token, why_too_late
 from perdure.dialects.playbook.state import body as b
 from perdure.dialects.playbook.state import events as p
 from perdure.dialects.playbook.state.task_errors import Error, error, template_message
@@ -120,10 +120,13 @@ def expire_token(turn: Turn, number: int) -> None:
     """The deadline of a token that waits has passed: its step fails without having begun (PBK-193)."""
     body: b.Body = turn.body
     token = body.tokens[number]
-    step = turn.program.steps[token.step]
+    failed = why_too_late(turn, turn.program.steps[token.step], token)
+    if failed is None:  # the run was moved to another document, with a later deadline
+        bound_token(turn, number)
+        return
     turn.drop_timer(body.wait_timer)
     consumed = joins.expire_round(turn, number) if token.state is b.TokenState.HELD else number
-    start_step(turn, consumed, why_too_late(turn, step, token))
+    start_step(turn, consumed, failed)
 
 
 def _plus(at: Instant, span: Instant | None) -> Instant | None:
