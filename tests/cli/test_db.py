@@ -51,7 +51,7 @@ def test_status_tells_how_the_store_stands(perdure: CommandLine) -> None:
     assert told["inbox"]["letters"] == 1 and told["inbox"]["oldest_seconds"] >= 0
     assert {table["name"] for table in told["tables"]} >= {"runs", "log", "inbox"}
     text = perdure("db", "status").out
-    assert "nobody: no engine is running" in text and "1 messages, the oldest" in text
+    assert "none: no engine is running" in text and "1 messages, the oldest" in text
 
 
 def test_status_names_who_is_at_work(perdure: CommandLine) -> None:

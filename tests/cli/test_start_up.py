@@ -145,7 +145,7 @@ def test_an_unknown_verb_is_a_usage_error_of_the_process(perdure: CommandLine) -
         (("--db", "x", "ps"), "options come after the verb"),
         (("run",), "the following arguments are required: FILE"),
         (("ps", "--nonsense"), "unrecognized arguments: --nonsense"),
-        (("run", "x.json", "--input", "{"), "--input: line 1, column 2"),
+        (("run", "x.json", "--input", "{"), "--input: this is not JSON: line 1, column 2"),
         (("run", "x.json", "--input", "@nowhere.json"), "nowhere.json: No such file"),
         (("run", "x.json", "--set", "novalue"), "'novalue' is not of the form name=value"),
         (("run", "x.json", "--wait-timeout", "soon"), "'soon' is not a duration"),

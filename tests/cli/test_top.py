@@ -25,7 +25,7 @@ def test_one_look_says_what_there_is_and_why(perdure: CommandLine) -> None:
     frame = perdure("top", "--json").json
 
     assert "waiting" in told and "1 failed" in told
-    assert "owners  nobody: no engine is running" in told
+    assert "owners  none: no engine is running" in told
     assert run in told and "broken" in told
     assert frame["runs"]["open"] == 1 and frame["runs"]["failed"] == 1
     assert [(one["id"], one["name"], one["live"]) for one in frame["list"][:1]] == [(run, "patient", False)]

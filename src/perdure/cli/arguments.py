@@ -73,7 +73,7 @@ def add_confined(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--confined",
         action="store_true",
-        help="for files of others: refuse `load`, `use`, and files outside of this folder",
+        help="for files of strangers: refuse `load`, `use`, and files outside of this folder",
     )
 
 
@@ -129,7 +129,7 @@ def add_run_filter(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--all", action="store_true", dest="everything", help="all runs that the verb concerns")
     group.add_argument("--children", action="store_true", help="include runs that were started by other runs")
     group.add_argument("--dry-run", action="store_true", help="only count and list the runs, change nothing")
-    group.add_argument("-y", "--yes", action="store_true", help="do not ask; needed where nobody can be asked")
+    group.add_argument("-y", "--yes", action="store_true", help="do not ask; needed without a terminal")
 
 
 def add_files(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
@@ -221,7 +221,7 @@ def _read_json(text: str) -> Any:
         try:
             return jsontext.read_strict(text)
         except ValueError as error:
-            raise ValueError(f"{text[:60]!r} is not JSON: {error}") from None
+            raise ValueError(f"this is not JSON: {error}") from None  # not quoted: it may contain a secret
     try:
         text_of_file = sys.stdin.buffer.read() if text == "@-" else Path(text[1:]).read_bytes()
     except OSError as error:

@@ -126,7 +126,7 @@ async def _is_agreed(args: argparse.Namespace, talk: Console, access: Access, se
     if args.yes or not counted.count:
         return bool(counted.count)
     if args.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        hint = "Add --yes to go on without being asked, or --dry-run to list them."
+        hint = "Add --yes to continue without a question, or --dry-run to list them."
         raise BadUsage(f"{runs} would be {_DONE[verb]}; nothing was changed", hint=hint)
     talk.always(f"{verb.value} {runs}, of which {counted.ids[0]} is the latest? [y/N]")
     if (await _answer_of_user()).strip().lower() not in ("y", "yes"):

@@ -86,7 +86,9 @@ async def start_on_server(args: argparse.Namespace, talk: Console, begin: "Begin
             end = await _within(args.wait_timeout, follow_on_server(access, run, progress))
             return await _tell(access, run, end, args, talk)
     except asyncio.CancelledError:
-        state = f"run {run} goes on at the server" if run else "the start may or may not be recorded (see `perdure ps`)"
+        state = (
+            f"run {run} continues on the server" if run else "the start may or may not be recorded (see `perdure ps`)"
+        )
         goes_on = f"Wait for it with: {with_store(args, f'perdure wait {run}')}" if run else ""
         talk.always(f"stopped; {state}. {goes_on}".rstrip())
         if args.json and not has_given():

@@ -272,9 +272,9 @@ def _disagreements(row: r.RunRecord, state: State) -> Iterator[str]:
         if state.has_local_work and not row.has_work:
             yield "it has open work, and no restart would take it up"
         elif not row.has_work and first is not None and (row.due is None or row.due > first):
-            yield "it waits for a timer, and nobody would wake it in time"
+            yield "it waits for a timer, and nothing would wake it in time"
         elif not row.has_work and row.on_wall != _on_wall(state):
-            yield "it waits for an instant on the wall, and nobody would wake it in time"
+            yield "it waits for an instant of the wall clock, and nothing would wake it in time"
 
 
 def _on_wall(state: State) -> Instant | None:

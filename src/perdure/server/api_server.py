@@ -157,7 +157,7 @@ async def serving_api(engine: Engine, address: Address, say: Callable[[str], Non
     authentication.sessions.listen(address.port, is_tls=certificate is not None)
     await _tell_first_token(server, address, say)
     if (head := await audit_head(engine)) != NO_SEAL:
-        say(f"the audit log ends with {head} (keep it to notice a cut end: perdure audit verify --help)")
+        say(f"the audit log ends with {head} (keep this to detect a truncated log: perdure audit verify --help)")
     if options.anonymous is not None:
         say(f"requests from this machine need no token: they have the role {options.anonymous.value}")
     await server.authentication.tokens.read()

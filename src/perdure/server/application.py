@@ -183,7 +183,7 @@ class Application:
         caller = seen.caller = await self._server.authentication.caller(headers, seen.address, host, "WEBSOCKET")
         self._rates.take(caller.identity)
         if route is None or route.role is not AccessRole.WORKER:
-            raise RouteNotFound("this is no WebSocket")
+            raise RouteNotFound("this path accepts no WebSocket")
         caller.need(route.role)
         if self._server.is_stopping:
             raise NotReady("this server is stopping")

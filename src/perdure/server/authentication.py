@@ -84,7 +84,7 @@ class AccessTokens:
                 await self.read()
             except PerdureError as error:
                 if is_stale:
-                    raise NotReady("the store does not answer; nobody can be recognized") from error
+                    raise NotReady("the store does not answer; tokens cannot be checked") from error
 
     def _note_use(self) -> float:
         now = self._asked_at = time.monotonic()

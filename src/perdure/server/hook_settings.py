@@ -86,7 +86,7 @@ def read_hooks(settings: Sequence[HookSettings]) -> list[Hook]:
     names = [hook.name for hook in hooks]
     for name in names:
         if names.count(name) > 1:
-            raise BadRequest(f"[[hooks]]: {name!r} is there twice", hint="Give each an `id` of its own.")
+            raise BadRequest(f"[[hooks]]: {name!r} appears twice", hint="Give each an `id` of its own.")
     return hooks
 
 

@@ -220,7 +220,7 @@ ROUTES = (
         statuses=(),
     ),
     _steer("/pause", steering.pause_run, "let the run make no move", m.PauseBody),
-    _steer("/resume", steering.resume_run, "let a paused run go on", m.PauseBody),
+    _steer("/resume", steering.resume_run, "let a paused run continue", m.PauseBody),
     _steer(
         "/effects/{key}/settle",
         steering.settle_effect,
@@ -233,7 +233,7 @@ ROUTES = (
     _get(
         f"{API}/overview",
         system.get_overview,
-        "all runs at a glance: statuses, owners, what is at work and what is waited for",
+        "all runs at a glance: statuses, owners, running tasks and what runs wait for",
         query=m.OverviewQuery,
         answer=dict[str, Any],
         is_expensive=True,

@@ -17,7 +17,7 @@ from perdure.views.administration.audit_log import AUDIT_HEAD, AUDIT_REPORT, Aud
 EXAMPLES = """\
 examples:
   perdure audit verify
-  perdure audit verify --head "$(cat head)"      also finds an end that was cut off
+  perdure audit verify --head "$(cat head)"      also detects a truncated log
   perdure audit head > head                      keep it where the writer of the store cannot change it
   perdure audit list --limit 20
 

@@ -26,7 +26,7 @@ examples:
   perdure cancel 06g2k
   perdure cancel 06g2k --reason "wrong customer"
   perdure cancel 06g2k --wait           wait until it has ended; exit code 6 if no live process owns it
-  perdure cancel 06g2k 06g3m            several; the exit code is the worst of theirs
+  perdure cancel 06g2k 06g3m            several; the exit code is the worst one
   perdure cancel --label team=red --dry-run      list the open runs that would be cancelled
   perdure cancel --name nightly --yes            cancel them without being asked
 

@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", metavar="FILE", nargs="+", help="documents, or folders of them; - for standard input")
     a.add_namespace(parser, "namespace of documents that do not name one (default: default)")
     a.add_load(parser)
-    parser.add_argument("--strict", action="store_true", help="exit with 7 if there are warnings, too")
+    parser.add_argument("--strict", action="store_true", help="exit with 7 for warnings too")
     parser.add_argument(
         "--sound",
         action=argparse.BooleanOptionalAction,

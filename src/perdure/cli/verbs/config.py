@@ -25,9 +25,9 @@ examples:
   perdure config view --show-origin        also where each of them comes from
   perdure config view --config server.toml --show-origin --json
 
-A flag counts before the environment (PERDURE_SERVER, PERDURE_TOKEN, PERDURE_NAMESPACE, PERDURE_DB, PERDURE_CONFIG,
-PERDURE_POLICY), that before the settings file or the context in use, and that before the default. Tokens and passwords
-are not printed. Tables such as policy and limits are those of a server.
+Flags take precedence over the environment (PERDURE_SERVER, PERDURE_TOKEN, PERDURE_NAMESPACE, PERDURE_DB,
+PERDURE_CONFIG, PERDURE_POLICY), the environment over the settings file or the context in use, and these over the
+defaults. Tokens and passwords are not printed. Tables such as policy and limits are those of a server.
 """
 
 MASK = "***"

@@ -26,13 +26,13 @@ EXAMPLES = """\
 examples:
   perdure context add prod --server https://perdure.example.org --access-token @token
   perdure context add test --server http://127.0.0.1:8420 --access-token-file ~/.perdure-token -n shop
-  perdure context use prod           every verb asks this server from now on
+  perdure context use prod           all commands use this server from now on
   perdure context use --none         verbs work on a store again
   perdure context list
   perdure context remove test
 
-The contexts are in a file that only you can read; `perdure context list` never prints a token. A store or a server that
-a command or the environment names counts before the context in use.
+The contexts are in a file that only you can read; `perdure context list` never prints a token. A store or a server
+named by the command or the environment takes precedence over the context in use.
 """
 
 COLUMNS = (Column(""), Column("NAME"), Column("SERVER", may_shrink=True), Column("NAMESPACE"), Column("TOKEN"))
@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add.add_argument(
         "-n", "--namespace", metavar="NS", type=a.namespace, help="the namespace of commands that name none"
     )
-    use = actions.add_parser("use", help="ask this server from now on", allow_abbrev=False)
+    use = actions.add_parser("use", help="use this server from now on", allow_abbrev=False)
     use.add_argument("name", metavar="NAME", nargs="?", help="of the context")
     use.add_argument("--none", action="store_true", help="use none: verbs work on a store")
     actions.add_parser("list", help="list the contexts", allow_abbrev=False)

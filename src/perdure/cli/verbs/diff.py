@@ -22,7 +22,7 @@ examples:
   perdure diff 06g2k --at 4             … to now
   perdure diff 06g2k 06g3m --json       {"first_difference", "first_decision", …}
 
-Ids, times and numbers that any two runs differ in do not count.
+Ids, times and other values that always differ between runs are ignored.
 """
 
 PIPE_WIDTH = 160

@@ -58,7 +58,7 @@ async def _list(args: argparse.Namespace, talk: Console) -> int:
         give_text("\n".join(table(COLUMNS, rows)))
         held_key = next((effect["key"] for effect in run_effects if effect["held"]), None)
         if held_key is not None:
-            talk.say("a task is held until somebody has found out whether its effect happened; then record it with")
+            talk.say("a task is held until its effect is settled; find out whether it happened, then record it with")
             talk.say(f"  perdure settle {run} '{held_key}' --done RESULT     or     --not-done")
         return Exit.OK
 

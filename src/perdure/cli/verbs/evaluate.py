@@ -17,7 +17,7 @@ examples:
   perdure evaluate 06g2k charge 'ctx.rows | length'       a Playbook: Jinja
   perdure evaluate 06g2k charge 'vars' --at 12            as it was after the twelfth event
 
-Nothing is decided or stored. Without --at, a step that has ended is asked as it was at its last event.
+Nothing is decided or stored. Without --at, a step that has ended is read as it was at its last event.
 """
 
 

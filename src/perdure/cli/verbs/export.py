@@ -25,7 +25,7 @@ examples:
   perdure export 06g2k --file run.perdure   the same; a file that only you can read
   perdure open run.perdure                  looks at it, without the store
 
-Secrets of the host are in no history; what a Playbook declares secret of its payload is replaced. Of what tasks
+Secrets of the host are never in a history; secrets in the payload of a Playbook are replaced. Of what tasks
 printed, the latest 8 MiB are in the file.
 """
 

@@ -23,7 +23,7 @@ examples:
   perdure forecast orders            what runs with this name take: quantiles, failures, critical path
   perdure forecast orders --json     the same for programs, in seconds
 
-Nothing is foretold from fewer than 20 runs. Runs that were cancelled do not count.
+There is no forecast from fewer than 20 runs. Cancelled runs do not count.
 """
 
 COLUMNS = (

@@ -32,7 +32,7 @@ examples:
 A fork starts at the end of a turn: it keeps the event, the input that led to it, and everything decided from that
 input. If the run ended there, the error names the nearest event that can be forked from.
 
-With --at-failure it goes on at the step of a Flow or a Playbook that failed, as `perdure redrive` does in the run
+With --at-failure it continues at the step of a Flow or a Playbook that failed, as `perdure redrive` does in the run
 itself. A newer document has to have that step, and what is around it. `perdure status RUN` names the run that a fork
 comes from, and the forks of a run.
 """
@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     a.add_run(parser)
     place = parser.add_mutually_exclusive_group()
     place.add_argument("--at", metavar="MOMENT", help=f"the last event to keep: {HELP} (default: all)")
-    place.add_argument("--at-failure", action="store_true", help="go on at the step that failed")
+    place.add_argument("--at-failure", action="store_true", help="continue at the step that failed")
     parser.add_argument("--input", metavar="JSON|@FILE", type=a.json_or_file, help="another input; with --at-failure")
     parser.add_argument("--document", metavar="FILE", help="a newer document; with --at-failure")
     a.add_load(parser)

@@ -28,7 +28,7 @@ examples:
   perdure impact orders.json --plan plan.json         write a plan, to be edited and given to `perdure migrate`
   perdure impact orders.json 06g2k --json             one run
 
-A run is safe to move if everything that it is inside of is the same in both documents. Nothing is changed. The exit
+A run is safe to move if everything that is open in it is the same in both documents. Nothing is changed. The exit
 code is 7 if a run is blocked or needs a mapping.
 """
 

@@ -17,10 +17,10 @@ from perdure.wiring import languages
 EXAMPLES = """\
 examples:
   perdure init flow                a first Flow in this folder
-  perdure init story orders        a first Story in the folder orders, which is made if need be
+  perdure init story orders        a first Story in the folder orders, which is created if necessary
 
 It writes a document, scenarios that test it, a file with the tasks that it calls, a README with the commands to try,
-and the JSON Schema of the language for your editor. Nothing that is there already is changed.
+and the JSON Schema of the language for your editor. Existing files are not changed.
 """
 
 FOLDER = "first_project"
@@ -31,7 +31,7 @@ IGNORED = "perdure.db*\n*.token\n"
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("language", metavar="LANGUAGE", help="flow, playbook or story")
-    parser.add_argument("folder", metavar="FOLDER", nargs="?", default=".", help="where to (default: here)")
+    parser.add_argument("folder", metavar="FOLDER", nargs="?", default=".", help="the folder (default: this one)")
 
 
 def perform(args: argparse.Namespace, talk: Console) -> int:

@@ -24,7 +24,7 @@ examples:
   perdure kubeconfig --access-token @token --ca ca.pem --server https://flows.example:8420
   KUBECONFIG=perdure.kubeconfig kubectl get stories
 
-The file contains a token: keep it as you keep a password. kubectl sends tokens over TLS only: start the server with
+The file contains a token: keep it secret, like a password. kubectl sends tokens over TLS only: start the server with
 --tls auto or with a certificate.
 """
 

@@ -17,18 +17,18 @@ from perdure.views.administration.access_tokens import AccessRole
 
 EXAMPLES = """\
 examples:
-  perdure mcp                                        runs of the local store, to look at
+  perdure mcp                                        runs of the local store, read only
   perdure mcp --server https://perdure.example.org   those of a server, with the token of your context
   perdure mcp --write --load tasks.py                also start, signal and cancel runs
 
 A workflow is a tool if its author has labelled it `perdure.dev/tool: "true"`; starting one needs --write, and the role
-operator. What runs contain is handed on as data: it may have been written by anybody.
+operator. Contents of runs are passed on as data: anybody may have written them.
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    parser.add_argument("--write", action="store_true", help="offer tools that start and steer runs, too")
+    parser.add_argument("--write", action="store_true", help="also offer tools that start and control runs")
     a.add_namespace(parser, "offer workflows of this namespace only")
     a.add_load(parser)
 

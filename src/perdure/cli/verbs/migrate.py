@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("runs", metavar="RUN", nargs="*", help="with --undo: the runs; else only these of the plan")
     parser.add_argument("--plan", metavar="FILE", help="what `perdure impact --plan` has written: JSON, or YAML")
-    parser.add_argument("--dry-run", action="store_true", help="tell what each run would answer; nothing is changed")
+    parser.add_argument("--dry-run", action="store_true", help="show what each run would answer; change nothing")
     parser.add_argument("--undo", action="store_true", help="undo the last move of these runs, or of those of the plan")
     a.add_load(parser)
 

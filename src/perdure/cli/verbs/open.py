@@ -29,8 +29,8 @@ examples:
   perdure open --scenario tests/ run.perdure        write its document, answers and input as a test
   perdure open run.perdure replay --with new.json   what it would have done with another document
 
-A file that was changed is refused. Each run in it is replayed from its first event, and must come to the state that
-it had where it was exported.
+A file that was changed is refused. Each run in it is replayed from its first event, and must reach the state that it
+had when it was exported.
 """
 
 

@@ -20,9 +20,9 @@ examples:
   perdure pause --name nightly --dry-run        list the runs that would be paused
   perdure pause --label region=eu --yes         all open runs with this label
 
-A paused run makes no move and hands out no task, also after a restart. Tasks that are already at work end, and their
-results are recorded. Timeouts go on and may expire; gates and waits do not run out before the run is unpaused. Of a
-Playbook, the steps that are at work end whole. Children are not paused with it. `perdure cancel` ends a pause.
+A paused run makes no move and starts no task, even after a restart. Running tasks end, and their results are recorded.
+Timeouts continue and may expire; gates and waits do not expire before the run is unpaused. A Playbook completes the
+steps that are running. Children are not paused with it. `perdure cancel` ends a pause.
 """
 
 VERBS = {"pause": (PAUSE, "paused"), "unpause": (RESUME, "unpaused")}

@@ -20,7 +20,7 @@ examples:
   perdure prune                                 runs whose own retention time is over
 
 Without --older-than, runs of every language are removed by the operator's rules ([[retention]] in the settings file).
-A run of a Story that no rule fits is cleaned and removed by its own policy: StepRuns and sub-runs after
+A run of a Story that no rule matches is cleaned and removed by its own policy: StepRuns and sub-runs after
 `ttlSecondsAfterFinished`, the run after `storyRunRetentionSeconds`.
 Open runs are never removed, nor is a run whose parent or children stay, or one with a control message that
 is not decided yet.

@@ -19,8 +19,8 @@ examples:
   perdure redrive deploy-x7k --from ship         a Story: this step, what waits for it, and all cleanup
   perdure redrive --name nightly --since 12h     all that failed or timed out; asks first
 
-A Flow or a Playbook goes on at the step that failed, or where it was stopped; what had finished stays. A Story does
-all its steps again, or those from --from on; one that is still open is stopped first. Any other open run is a
+A Flow or a Playbook continues at the step that failed, or where it was stopped; what had finished stays. A Story
+repeats all its steps, or those from --from on; one that is still open is stopped first. Any other open run is a
 conflict (exit code 9).
 """
 

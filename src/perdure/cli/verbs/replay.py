@@ -29,13 +29,13 @@ from perdure.wiring import Observer
 
 EXAMPLES = """\
 examples:
-  perdure replay --with new.json 06g2k              one run: same, or where it parts and how
+  perdure replay --with new.json 06g2k              one run: same, or where and how it differs
   perdure replay --with new.json --name orders      the latest 20 runs with this name
   perdure replay --with new.json --name orders --status failed --limit 100 --json
   perdure replay --with new.json --filter label=team=blue --filter status=failed
 
 Results that were recorded answer the tasks of the new document, by step and path, in virtual time. Nothing is called
-and nothing is changed. The exit code is 7 if a run diverges, or needs a result that nobody recorded.
+and nothing is changed. The exit code is 7 if a run diverges, or needs a result that was not recorded.
 """
 
 SAME = "same"
@@ -65,7 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help=f"K is one of {', '.join(FILTERS)}; e.g. status=failed, label=team=blue; may be repeated",
     )
-    group.add_argument("--limit", metavar="N", type=int, default=20, help="at most so many (default: 20)")
+    group.add_argument("--limit", metavar="N", type=int, default=20, help="at most this many (default: 20)")
     a.add_load(parser)
 
 
@@ -140,7 +140,7 @@ def _lines(replay: Any) -> list[str]:
     word = paint(replay.verdict, "green" if replay.verdict == SAME else "yellow")
     lines = [f"{replay.run}  {replay.name}: {word}"]
     lines += [f"  {replay.reason}"] if replay.reason else []
-    lines += [f"  nobody recorded a result of {path}" for path in replay.needs[:5]]
+    lines += [f"  no result was recorded for {path}" for path in replay.needs[:5]]
     parting = replay.comparison and (replay.comparison.decision or replay.comparison.values)
     if parting:
         where = f" at {parting.step}" if parting.step else ""

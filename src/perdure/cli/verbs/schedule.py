@@ -40,8 +40,8 @@ ACTIONS = {
     "list": "list schedules with their next time and their last result",
     "next": "print the next times of a schedule",
     "pause": "start nothing until the schedule is unpaused",
-    "unpause": "let a paused schedule go on",
-    "backfill": "start the times of a range in the past",
+    "unpause": "let a paused schedule continue",
+    "backfill": "start runs for past times",
 }
 
 EXPLANATIONS = {

@@ -18,15 +18,15 @@ examples:
   perdure secrets rekey --db postgresql://perdure@db/perdure --json
 
 To change the key: list the new file before the old one in [secrets] key_file, restart the servers, rekey, and then take
-the old file out. Servers may run meanwhile. Run again, it continues with what is left. What was kept as references
-(env:NAME, file:NAME) is encrypted too.
+the old file out. Servers may run meanwhile. If it is interrupted, run it again: it continues with the rest. References
+(env:NAME, file:NAME) are encrypted too.
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    a.add_shared_again(actions.add_parser("rekey", help="encrypt all kept secrets with the first key"))
+    a.add_shared_again(actions.add_parser("rekey", help="encrypt all stored secrets with the first key"))
 
 
 def perform(args: argparse.Namespace, talk: Console) -> int:

@@ -92,10 +92,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--tls", metavar="auto|CERT,KEY", help="use TLS: own certificates, or two PEM files")
     parser.add_argument(
-        "--tls-name", metavar="NAME", action="append", default=[], help="a further name of the server, for --tls auto"
+        "--tls-name",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="another name in the certificate, for --tls auto",
     )
     parser.add_argument(
-        "--host", metavar="NAME", action="append", default=[], help="a further name that requests may call it by"
+        "--host", metavar="NAME", action="append", default=[], help="another host name that requests may use"
     )
     parser.add_argument(
         "--no-engine", action="store_true", help="answer requests and serve workers, and leave runs to other servers"
@@ -105,7 +109,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=a.processes,
         default=1,
-        help="be so many processes, which share the runs and the address: about one for each core (default: 1)",
+        help="the number of processes, which share the runs and the address: about one for each core (default: 1)",
     )
     parser.add_argument("--no-console", action="store_true", help="serve the API alone, without the console under /")
     parser.add_argument("--insecure-listen", action="store_true", help="listen beyond this machine without TLS")

@@ -26,7 +26,7 @@ from perdure.wiring import load_sources
 EXAMPLES = """\
 examples:
   perdure sim order.json                                    1,000 runs, with every kind of fault
-  perdure sim order.json --runs 10000 --seed 7              others, and the same ones every time
+  perdure sim order.json --runs 10000 --seed 7              other runs, and the same ones every time
   perdure sim order.json --faults crash,duplicate           only these
   perdure sim order.json --trace order.failing.json         a failing run again
   perdure sim order.json --trace finding.json               the counter-example of a finding of `perdure check --json`
@@ -34,9 +34,9 @@ examples:
   perdure sim order.json --input '{"amount": 5}' --json     for programs
 
 Mocks, input and messages are those of the first scenario in order.test.yaml, if there is one (--scenario chooses).
-Other tasks answer with values drawn from the schemas of their outputs, or with {}. Nothing is called or stored.
-The exit code is 3 if something that must always hold does not; then the shortest schedule that shows it is written.
-With --server the files go to the server, which simulates them; what they refer to may be in its catalog.
+Other tasks answer with values drawn from the schemas of their outputs, or with {}. Nothing is called or stored. The
+exit code is 3 if a condition that must always hold is violated; then the shortest schedule that shows it is written.
+With --server the files go to the server, which simulates them; documents that they refer to may be in its catalog.
 """
 
 

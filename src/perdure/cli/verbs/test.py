@@ -33,9 +33,10 @@ examples:
   perdure test flows/ --junit report.xml       a report for a CI job
   perdure test order.json --coverage mermaid   what the scenarios cover, drawn on the graph
 
-Tasks are answered by mocks, and time passes only as the scenario says: nothing is called, nothing waits. What a
-scenario may say: docs/guide/trust.md. The exit code is 3 if a scenario fails, and 7 if a file of scenarios is wrong.
-With --server the files go to the server, which plays them without any code; what they refer to may be in its catalog.
+Tasks are answered by mocks, and time passes only as the scenario says: nothing is called, nothing waits.
+docs/guide/trust.md describes scenarios. The exit code is 3 if a scenario fails, and 7 if a file of scenarios is wrong.
+With --server the files go to the server, which plays them without any code; documents that they refer to may be in
+its catalog.
 """
 
 FORMS = ("text", "mermaid", "dot", "svg")

@@ -23,9 +23,9 @@ examples:
   perdure token list
   perdure token revoke ci
 
-A token is printed once; the store keeps only its hash. viewer reads; operator also starts and steers runs; author also
-sends documents and changes resources; admin may do everything; worker may only do tasks of its pools. A revoked token
-is refused by every server within a second, and its name is not given again.
+A token is printed once; the store keeps only its hash. A viewer reads; an operator also starts and controls runs; an
+author also sends documents and changes resources; an admin may do everything; a worker may only do tasks of its pools.
+A revoked token is refused by every server within a second, and its name cannot be used again.
 """
 
 TOKENS = "/api/v1/tokens"

@@ -30,10 +30,10 @@ from perdure.wiring import open_admin
 
 EXAMPLES = """\
 examples:
-  perdure top                        a screen that is drawn again every second; q leaves it
+  perdure top                        a live screen, updated every second; q leaves it
   perdure top --every 5s
-  perdure top --once                 one look, as text; so in a pipe
-  perdure top --json                 one look, for programs
+  perdure top --once                 once, as text; this is the default in a pipe
+  perdure top --json                 once, for programs
   perdure top 06g2k                  the steps of a streaming Story: rates, lag, what waits, what was dropped
 
 Open runs are listed, the latest first, and some that failed last. Rates are per second since the last look. A single
@@ -60,9 +60,9 @@ LEAVING_KEYS = frozenset(b"qQ\x1b")
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("run", metavar="RUN", nargs="?", help="show the topology of this run: a streaming Story")
-    parser.add_argument("--once", action="store_true", help="print one look as text, and end")
+    parser.add_argument("--once", action="store_true", help="print the screen once as text, and exit")
     parser.add_argument(
-        "--every", metavar="DURATION", type=a.duration, default=SECOND, help="time between two looks (default: 1s)"
+        "--every", metavar="DURATION", type=a.duration, default=SECOND, help="time between two updates (default: 1s)"
     )
 
 
@@ -212,7 +212,7 @@ def _counted(counts: dict[str, int]) -> str:
 def _owners(owners: list[dict[str, Any]]) -> str:
     live = [owner["name"] for owner in owners if owner["live"]]
     dead = len(owners) - len(live)
-    return ", ".join([*live, *([f"{dead} dead"] if dead else [])]) or "nobody: no engine is running"
+    return ", ".join([*live, *([f"{dead} dead"] if dead else [])]) or "none: no engine is running"
 
 
 def _cells(run: dict[str, Any], width: int | None) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from perdure.views.times import local, read_instant
 EXAMPLES = """\
 examples:
   perdure why 06g2k                  why it waits, or why it failed: the first cause comes last
-  perdure why 06g2k charge           why this step stands as it does
+  perdure why 06g2k charge           why this step is in its status
   perdure why 06g2k charge --field input.amount
                                      where this value came from: expressions, inputs, results
   perdure why 06g2k --field total    the same for the result of the run

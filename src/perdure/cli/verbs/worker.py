@@ -27,13 +27,13 @@ examples:
   perdure worker --server http://127.0.0.1:8420 --token @token
   perdure worker --server https://perdure.example.org --token @token --pool gpu --load ./train.py --slots 4
 
-The worker asks a server for tasks that were sent to its pools (`serve --route`, or what documents say), does them in
-this process, and answers each one once. Secrets of tasks come from this machine, or from the server if it sends them
-to the pool. The policy of a server applies: code
-in documents is not run, unless [policy] allows it. When the server is away it is tried again. Engrams that are loaded
-with --load do streaming steps too, each in a connection of its own.
+The worker asks a server for tasks that were sent to its pools (by `serve --route`, or by documents), does them in this
+process, and answers each one once. Secrets of tasks come from this machine, or from the server if it sends them to the
+pool. The policy of a server applies: code in documents is not run, unless [policy] allows it. If the server does not
+answer, the worker tries again. Engrams that are loaded with --load do streaming steps too, each in a connection of its
+own.
 
-Ctrl-C and SIGTERM: nothing more is taken, what is in hand may end (see --grace), the rest is given back.
+On Ctrl-C and SIGTERM the worker takes no more tasks, finishes what it has within --grace, and gives the rest back.
 """
 
 

@@ -67,7 +67,9 @@ class ParentConnection:
         data = frames.encode_frame(frame)
         if self.limit is not None and len(data) > self.limit:
             raise ProviderFailure(
-                Code.RESULT_TOO_LARGE, f"{len(data)} bytes are told at once, {self.limit} are allowed", retryable=False
+                Code.RESULT_TOO_LARGE,
+                f"a message of {len(data)} bytes is too large: {self.limit} are allowed",
+                retryable=False,
             )
         with self._sending:
             self._socket.sendall(data)

@@ -74,7 +74,7 @@ def decode_answer(content: bytes) -> Any:
         return jsontext.decode(content) if content else None
     except (ValueError, RecursionError):
         raise ServerUnreachable(
-            "the server answers with what is no JSON", hint="Check the address, and what is between it and you."
+            "the server's answer is not JSON", hint="Check the address, and what is between it and you."
         ) from None
 
 

@@ -114,7 +114,7 @@ MIGRATION_ROUTES = (
         f"{API}/impact",
         AccessRole.AUTHOR,
         judge_impact,
-        "which open runs can go on with another version of their document",
+        "which open runs can continue with another version of their document",
         body=ImpactBody,
         answer=ImpactAnswer,
         is_expensive=True,

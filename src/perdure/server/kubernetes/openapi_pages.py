@@ -51,7 +51,7 @@ CORE_SCHEMAS: dict[str, Page] = {
         "properties": {"data": TEXTS, "binaryData": TEXTS, "immutable": {"type": "boolean"}},
     },
     SECRET.name: {
-        "description": "Values that nobody reads back: answers have their names only.",
+        "description": "Values that cannot be read back: answers contain only their names.",
         "properties": {
             "data": TEXTS,
             "stringData": TEXTS,

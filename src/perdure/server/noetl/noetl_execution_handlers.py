@@ -348,7 +348,7 @@ async def clean_up_executions(call: ApiCall) -> Result:
     call.audit(f"executions:cleanup {len(left)}")
     if not body.dry_run:
         for run in left:
-            reason = f"cleanup: nobody has driven it, and it is older than {body.older_than_minutes:g} minutes"
+            reason = f"cleanup: no process runs it, and it is older than {body.older_than_minutes:g} minutes"
             await call.engine.cancel(run, reason, by=call.caller.identity, cascade=True)
     verb = "would be cancelled" if body.dry_run else "were cancelled"
     return Answer({"cancelled_count": len(left), "execution_ids": left, "message": f"{len(left)} executions {verb}"})

@@ -171,7 +171,7 @@ EXECUTIONS = (
         "POST",
         "/api/executions/cleanup",
         executions.clean_up_executions,
-        "cancel executions that nobody drives",
+        "cancel executions that no process runs",
         OPERATOR,
         body=t.CleanupBody,
         is_expensive=True,

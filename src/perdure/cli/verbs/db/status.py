@@ -47,7 +47,7 @@ def _for_people(statistics: dict[str, Any]) -> dict[str, Any]:
     to_do = f"of {schema['newest']}; `perdure db migrate` would apply {', '.join(schema['missing'])}"
     shown = statistics | {
         "schema": f"{schema['version']} {'(up to date)' if schema['up_to_date'] else to_do}",
-        "owners": [_owner_line(owner) for owner in statistics["owners"]] or "nobody: no engine is running",
+        "owners": [_owner_line(owner) for owner in statistics["owners"]] or "none: no engine is running",
         "inbox": "empty"
         if not inbox["letters"]
         else f"{inbox['letters']:,} messages, the oldest {span(int(inbox['oldest_seconds'] * SECOND))} old",

@@ -74,7 +74,7 @@ _TEXTS = {
     "catch": "Where failures lead; the first clause that matches counts.",
     "next": "The Step that follows.",
     "cases": "Conditions in order, each with a next Step.",
-    "default": "Where it goes on if no case holds.",
+    "default": "The next Step if no case matches.",
     "when": "An expression that gives true or false.",
     "for": "How long to sleep: a duration such as PT5M.",
     "until": "The instant to sleep until.",

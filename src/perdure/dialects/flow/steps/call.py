@@ -33,7 +33,7 @@ class CallFields(msgspec.Struct, frozen=True):
 
 class CallAction(Action):
     name = "Call"
-    text = "Calls a provider or a Flow, and goes on with its result (MWL-200 to MWL-203)."
+    text = "Calls a provider or a Flow, and continues with its result (MWL-200 to MWL-203)."
 
     members: ClassVar = {
         "call": parts.call,

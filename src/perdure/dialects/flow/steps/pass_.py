@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 class PassAction(Action):
     name = "Pass"
-    text = "Passes data on, sets variables, and goes on (MWL-215)."
+    text = "Changes data, sets variables, and continues (MWL-215)."
 
     members: ClassVar = {"output": parts.anything, "assign": parts.assign, "next": parts.next_step}
     required = ("next",)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from perdure.dialects.playbook.document.cursor import Cursor
 from perdure.dialects.playbook.state.task_errors import template_message
 from perdure.expressions.jinja import Guard, Template, TemplateError, TemplateReads, has_template
+from perdure.kernel.documents.problems import guess
 from perdure.kernel.lazy_regex import lazy_regex
 
 CONTROL = frozenset({"workload", "ctx", "args", "execution_id", "event", "steps", "fanin"})
@@ -81,7 +82,11 @@ def _check_names(cursor: Cursor, reads: TemplateReads, scope: frozenset[str]) ->
                 "PBK-012", "the workload is fixed before there is a ctx", hint=f"Readable: {_listed(scope)}."
             )
         elif not cursor.report.is_io:  # in that profile a bare name is looked up when it is needed
-            cursor.warn("PBK-146", f"there is no {name!r} here", hint=f"Readable here: {_listed(scope)}.")
+            cursor.warn(
+                "PBK-146",
+                f"there is no {name!r} here{guess(name, sorted(scope))}",
+                hint=f"Readable here: {_listed(scope)}.",
+            )
 
 
 def _listed(scope: Iterable[str]) -> str:

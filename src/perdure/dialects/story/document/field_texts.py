@@ -13,7 +13,7 @@ STEP_TEXTS = {
     "type": "Primitive: condition, parallel, sleep, stop, executeStory, wait or gate. Use either type or ref.",
     "ref": "Engram that does the work of the step. Use either ref or type.",
     "if": "Template; the step is skipped unless it gives true.",
-    "allowFailure": "Whether the run goes on if this step fails.",
+    "allowFailure": "Whether the run continues if this step fails.",
     "sideEffects": "Whether the step changes something outside; then it is not retried by itself.",
     "requires": "Paths of outputs of other steps that must not be null, such as steps.build.output.image.",
     "idempotencyKeyTemplate": "Template of the key that outside systems know this step by.",

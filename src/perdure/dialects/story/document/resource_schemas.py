@@ -54,7 +54,7 @@ STEP_TYPES = {
     "stop": "Ends the main block with the phase that it names (STY-085, STY-086).",
     "executeStory": "Runs another Story (STY-087 to STY-091).",
     "wait": "Waits until its condition holds (STY-096 to STY-100).",
-    "gate": "Waits until somebody decides (STY-101 to STY-105).",
+    "gate": "Waits for a decision (STY-101 to STY-105).",
 }
 REFERENCES = {
     "storyRef": "Story",

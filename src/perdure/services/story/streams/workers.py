@@ -209,7 +209,7 @@ class WorkerTask:
         try:
             while not (await asyncio.wait((task,), timeout=limit / 4))[0]:
                 if session.silence > limit:
-                    message = f"the worker hangs: no sign of life for {limit:g} s, with messages in hand"
+                    message = f"the worker hangs: no activity for {limit:g} s, with messages in hand"
                     raise EngramError(message, type="timeout", retryable=True)
             await task
         finally:
