@@ -34,7 +34,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "redrive": ("perdure.cli.verbs.redrive", "reopen a run that has ended"),
     "fork": ("perdure.cli.verbs.fork", "start a new run from an event of another run"),
     "serve": ("perdure.cli.verbs.serve", "run as a server that executes runs, until Ctrl-C"),
-    "worker": ("perdure.cli.verbs.worker", "execute tasks of a pool for a server elsewhere, until Ctrl-C"),
+    "worker": ("perdure.cli.verbs.worker", "execute tasks of a pool for a server, until Ctrl-C"),
     "mcp": ("perdure.cli.verbs.mcp", "offer runs and workflows to language models"),
     "context": ("perdure.cli.verbs.context", "choose the server that commands use, and store its token"),
     "config": ("perdure.cli.verbs.config", "print the settings in force, and where they come from"),
