@@ -78,3 +78,24 @@ def test_an_ambiguous_beginning_is_refused_with_the_candidates(perdure: CommandL
     runs = sorted(perdure.here("run", file, "--detach").out.strip() for _ in range(2))
 
     assert ", ".join(runs) in perdure.here("show", "0", code=8).err
+
+
+NAP = """{"$schema": "https://mwl.dev/v0.1/flow/schema.json", "entrypoint": "a",
+"steps": {"a": {"action": "Sleep", "for": "PT1H", "next": "b"}, "b": {"action": "Return"}}}"""
+GATED = """
+apiVersion: noetl.io/v10
+kind: Playbook
+metadata: {name: gated, path: gated}
+workflow:
+  - step: a
+    spec: {policy: {admit: {rules: [{when: "{{ ctx.ok }}", then: {allow: true}}]}}}
+    tool: {kind: noop}
+"""
+
+
+def test_a_redrive_of_an_open_run_says_that_it_is_open(perdure: CommandLine) -> None:
+    for name, text in {"nap.json": NAP, "gated.yaml": GATED}.items():
+        (perdure.folder / name).write_text(text)
+        perdure.here("run", name, "--detach")
+        told = perdure.here("redrive", "@latest", code=9)
+        assert "the run is open; only a run that has ended can be redriven" in told.err, name

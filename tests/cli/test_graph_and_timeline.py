@@ -268,3 +268,9 @@ def test_languages_without_graphs_have_no_picture(perdure: CommandLine, tmp_path
     run = perdure("run", perdure.drill({"return": 1}), "--json").json["id"]
 
     assert perdure("timeline", run, "--json", code=None).error["code"] == "NO-PICTURE"
+
+
+def test_what_is_neither_a_file_nor_a_run_is_called_so(perdure: CommandLine) -> None:
+    assert "there is no file 'flwo', and no store with runs" in perdure.here("graph", "flwo", code=8).err
+    perdure.here("run", perdure.drill({"return": 1}))
+    assert "there is neither a file nor a run 'flwo'" in perdure.here("graph", "flwo", code=8).err

@@ -67,3 +67,11 @@ def test_a_read_only_folder_is_explained(perdure: CommandLine, tmp_path: Path) -
     done = perdure.here("run", perdure.drill({"return": 1}), "--db", f"sqlite:///{locked}/x.db", "--json", code=1)
 
     assert done.error["code"] == "STORE-READ-ONLY"
+
+
+def test_an_age_without_a_unit_removes_nothing(perdure: CommandLine) -> None:
+    perdure.here("run", perdure.drill({"return": 1}))
+    done = perdure("prune", "--older-than", "30", code=2)
+
+    assert "'30' has no unit (expected e.g. 30d)" in done.err
+    assert len(perdure.here("ps", "--json").json) == 1

@@ -66,3 +66,8 @@ def test_whoever_reads_may_stop_reading(perdure: CommandLine) -> None:
 
     assert done.code == 141
     assert done.err == ""
+
+
+def test_an_empty_list_names_the_namespace_that_was_asked_for(perdure: CommandLine) -> None:
+    perdure.here("run", perdure.drill({"return": 1}))
+    assert perdure.here("ps", "-n", "shop").err == "no runs in namespace 'shop'\n"

@@ -14,6 +14,8 @@ from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.engine.resources.document_validation import DocumentValidator
+from perdure.kernel.errors import RunNotFound
+from perdure.stores.errors import StoreMissing
 from perdure.views.drawing import markup
 from perdure.views.resources.document_check import ProblemsFound, validate
 from perdure.views.resources.example_drawing import ExampleDrawing
@@ -69,7 +71,12 @@ def perform(args: argparse.Namespace, talk: Console) -> int:
         return complete(_draw_document(args, talk))
     if args.finding is not None:
         raise BadUsage("--finding is for documents; a run is drawn as it went")
-    return complete(_draw_run(args, talk))
+    try:
+        return complete(_draw_run(args, talk))
+    except RunNotFound as error:
+        raise RunNotFound(f"there is neither a file nor a run {args.file!r}", hint=error.advice) from None
+    except StoreMissing as error:
+        raise StoreMissing(f"there is no file {args.file!r}, and no store with runs: {error}") from None
 
 
 async def _draw_document(args: argparse.Namespace, talk: Console) -> int:

@@ -1,6 +1,7 @@
 """`prune`: remove runs that ended long ago, whole trees only."""
 
 import argparse
+import re
 
 from perdure.cli import arguments as a
 from perdure.cli.console import Console
@@ -9,9 +10,10 @@ from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_engine, open_observer
 from perdure.cli.stdout import give_json
+from perdure.kernel.json_values.values import Instant
 from perdure.views.administration.audit_log import audited
 from perdure.views.runs.run_list import removable_runs
-from perdure.views.times import iso, local
+from perdure.views.times import iso, local, read_span
 
 EXAMPLES = """\
 examples:
@@ -27,12 +29,19 @@ is not decided yet.
 """
 
 
+def _read_age(text: str) -> Instant:
+    """A bare number may be meant as days, and removed runs do not come back."""
+    if re.fullmatch(r"\d+(\.\d+)?", text) and float(text) > 0:
+        raise ValueError(f"{text!r} has no unit (expected e.g. {text}d)")
+    return read_span(text)
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument(
         "--older-than",
         metavar="DURATION",
-        type=a.duration,
+        type=a.checked(_read_age),
         help="remove runs that ended longer ago, e.g. 30d",
     )
     parser.add_argument("--dry-run", action="store_true", help="only count, remove nothing")

@@ -123,7 +123,7 @@ async def _list(args: argparse.Namespace, talk: Console) -> int:
             columns = (Column("NAMESPACE"), *COLUMNS)
             cells = [[(run.namespace, ""), *line] for run, line in zip(runs, cells, strict=True)]
         give_text("\n".join(table(columns, cells)))
-    _tell_rest(runs, hidden, talk)
+    _tell_rest(runs, hidden, talk, None if args.all_namespaces else args.namespace or None)
     for run in runs:
         for message in run.pending:
             talk.say(f"run {run.id}: {message.text}")
@@ -157,9 +157,9 @@ def _cells(run: ListedRun, id: str, now: Instant) -> list[tuple[str, str]]:
     ]
 
 
-def _tell_rest(shown: list[ListedRun], hidden: int, talk: Console) -> None:
+def _tell_rest(shown: list[ListedRun], hidden: int, talk: Console, namespace: str | None) -> None:
     if not shown:
-        talk.say("no runs")
+        talk.say("no runs" if namespace is None else f"no runs in namespace {namespace!r}")
     if hidden:
         count = f"more than {hidden}" if hidden == COUNTED else str(hidden)
         talk.say(f"{count} ended run{'' if hidden == 1 else 's'} not shown (see --all)")

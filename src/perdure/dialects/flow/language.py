@@ -129,6 +129,8 @@ class Flow(Dialect):
         match input:
             case i.Signal():
                 return "a Flow does not accept signals"
+            case i.Steer("redrive"):
+                return "the run is open; only a run that has ended can be redriven"
             case i.Steer(verb):
                 return f"a Flow does not support {verb!r}"
             case _:

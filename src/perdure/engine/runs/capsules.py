@@ -124,7 +124,7 @@ class CapsuleChain:
         self._digest = sha256(self._digest + text).digest()
         self.count += 1
         if digest != self._digest.hex().encode() or not line.endswith(b"\n"):
-            raise CapsuleDamaged(f"line {self.count} was changed, or is not one of a capsule")
+            raise CapsuleDamaged(f"line {self.count} was changed, or the file is not a capsule")
         try:
             return msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError) as error:

@@ -256,6 +256,8 @@ def refusal(execution: Execution, message: i.Signal | i.Steer | i.Reopen) -> str
             return "the run is already paused" if execution.body.paused else None
         case i.Steer("resume"):
             return None if execution.body.paused else "the run is not paused"
+        case i.Steer("redrive"):
+            return "the run is open; only a run that has ended can be redriven"
         case i.Steer(verb):
             return f"a Playbook does not support {verb!r}"
 
