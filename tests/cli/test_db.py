@@ -70,7 +70,7 @@ def test_a_copy_carries_an_open_run_on(perdure: CommandLine) -> None:
     done = perdure("db", "copy", HERE, "sqlite:///new.db", "--json")
 
     assert done.json["open_runs"] == 1 and done.json["copied"]["runs"] == 1 and len(done.json["digest"]) == 64
-    assert "let no engine work on sqlite:///perdure.db any more" in done.err
+    assert "do not run an engine on sqlite:///perdure.db any more" in done.err
     perdure.here("signal", run, "go", "--db", "sqlite:///new.db")
     assert perdure.here("resume", run, "--db", "sqlite:///new.db").out == "moved\n"
 

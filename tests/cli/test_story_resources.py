@@ -122,7 +122,7 @@ def test_the_story_that_no_other_starts_is_run_and_any_can_be_named(perdure: Com
     assert perdure("run", name, "--name", "inner", "--json").json["spec"]["storyRef"]["name"] == "inner"
     assert "there is no Story 'iner'" in perdure("run", name, "--name", "iner", code=7).err
     only = write(perdure.folder, SHIPPER, name="engram.yaml")
-    assert "holds nothing that can be run" in perdure("run", only, code=7).err
+    assert "contains nothing that can be run" in perdure("run", only, code=7).err
 
 
 def test_what_is_given_with_apply_counts_for_one_run_only(perdure: CommandLine) -> None:

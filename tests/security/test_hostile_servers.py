@@ -70,7 +70,7 @@ async def test_a_compressed_answer_is_not_inflated() -> None:
 
     with answering(answer) as url:
         async with perdure.connect(url, "token") as engine:
-            with pytest.raises(ServerUnreachable, match="no JSON"):
+            with pytest.raises(ServerUnreachable, match="not JSON"):
                 await engine.show("run")
     assert b"accept-encoding: identity" in asked[0].lower()
 

@@ -10,7 +10,7 @@ from perdure.cli.stdout import give_text, has_given
 from perdure.kernel.errors import PerdureError
 
 DEBUG = "PERDURE_DEBUG"
-UNEXPECTED_HINT = f"This is a fault in Perdure or in a loaded module. Set {DEBUG}=1 to see where it happened."
+UNEXPECTED_HINT = f"This is a bug in Perdure or in a loaded module. Set {DEBUG}=1 to see where it happened."
 
 
 def complain(error: Exception, talk: Console, verb: str, *, as_json: bool) -> Exit:

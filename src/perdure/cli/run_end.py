@@ -45,7 +45,7 @@ async def _tell_ended(access: Access, run: RunId, args: argparse.Namespace, talk
     if status is Status.SUCCEEDED:
         talk.say(f"{paint('✓', 'green')} run {run} succeeded {paint(summary, 'dim')}")
     elif status is Status.PARTIAL:
-        talk.say(f"{paint('✓', 'yellow')} run {run} is partial: not all of it went well {paint(summary, 'dim')}")
+        talk.say(f"{paint('✓', 'yellow')} run {run} is partial: a part of it failed {paint(summary, 'dim')}")
         _tell_where_to_look(run, args, talk)
     else:
         mark = paint("✗", "red")

@@ -73,7 +73,7 @@ def read_contexts() -> Contexts:
         raise BadUsage(f"the contexts cannot be read: {path}: {error.strerror}", hint="") from None
     if about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
         raise BadUsage(
-            f"{path} holds access tokens, and others than you can read or change it", hint=f"chmod 600 {path}"
+            f"{path} contains access tokens, and other users can read or change it", hint=f"chmod 600 {path}"
         )
     try:
         return msgspec.json.decode(text, type=Contexts)
@@ -164,7 +164,7 @@ def read_token(text: str) -> str:
             raise BadUsage(f"the access token cannot be read: {text[1:]}: {what}", hint="") from None
     token = text.strip()
     if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise BadUsage("the access token is empty or not one", hint="`perdure token create` makes one.")
+        raise BadUsage("the access token is empty or malformed", hint="`perdure token create` makes one.")
     return token
 
 
@@ -191,7 +191,7 @@ def server_access(args: argparse.Namespace, say: Callable[[str], None]) -> "Serv
     token = token_of(args, choice)
     parts = urlsplit(choice.url)
     if token and parts.scheme == "http" and parts.hostname not in PLAIN_HOSTS:
-        say(f"{choice.url}: the access token goes over the network in clear; `perdure serve --tls` offers https")
+        say(f"{choice.url}: the access token is sent unencrypted; `perdure serve --tls` offers https")
     return ServerAccess(choice.url, token, ca=ca, say=say)
 
 

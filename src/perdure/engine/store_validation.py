@@ -270,7 +270,7 @@ def _disagreements(row: r.RunRecord, state: State) -> Iterator[str]:
         ranked = [timer for timer in state.timers.values() if timer.rank != inputs.CALENDAR_RANK]
         first = min((timer.due for timer in ranked if ends is None or timer.rank < ends), default=None)
         if state.has_local_work and not row.has_work:
-            yield "it has open work, and no restart would take it up"
+            yield "it has open work, and no restart would continue it"
         elif not row.has_work and first is not None and (row.due is None or row.due > first):
             yield "it waits for a timer, and nothing would wake it in time"
         elif not row.has_work and row.on_wall != _on_wall(state):

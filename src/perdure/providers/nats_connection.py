@@ -100,7 +100,7 @@ class NatsConnector:
             hint = "`ca.crt` of its secret must hold the authority that has signed its certificate"
             raise self._failure("TlsFailed", f"no secure connection to {host}:{port}: {failure.reason}", hint)
         reason = str(failure) or type(failure).__name__
-        hint = "is it running, and reachable from here?"
+        hint = "check that it runs and can be reached from here"
         raise self._failure(
             "Unreachable", f"no connection to the NATS server {host}:{port}: {reason}", hint, retryable=True
         )
@@ -181,7 +181,7 @@ def _client(library: Any, *, must_encrypt: bool) -> Any:
             """What the server says about itself is read by the library in one call; values of others are not."""
             answer = await super().request(subject, *arguments, **options)
             if subject.startswith(_API) and not subject.startswith(_VALUES) and _is_too_long(answer.data):
-                raise library.errors.ProtocolError("the server answers with more than it can have to say")
+                raise library.errors.ProtocolError("the answer of the server is too long")
             return answer
 
         async def _flush_pending(self, *arguments: Any, **options: Any) -> Any:

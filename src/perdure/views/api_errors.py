@@ -18,7 +18,7 @@ class UnknownMember(ApiError):
     """The request has a member or a parameter that this server does not know."""
 
     code = "UNKNOWN-MEMBER"
-    hint = "Correct the spelling, or ask a server of the version that knows it; /openapi.json lists what there is."
+    hint = "Correct the spelling, or ask a server of the version that knows it; /openapi.json lists what exists."
 
 
 class NotAuthenticated(ApiError):
@@ -49,7 +49,7 @@ class NamespaceNotFound(ApiError):
     """There is no such namespace, or the access token may not see it."""
 
     code = "NAMESPACE-NOT-FOUND"
-    hint = "Use a namespace of your token; `GET /api/v1/whoami` tells which those are."
+    hint = "Use a namespace of your token; `GET /api/v1/whoami` lists them."
     status = 404
 
 
@@ -179,7 +179,7 @@ class NotOffered(ApiError):
     """The path is known from another program, and Perdure does not offer what it stands for."""
 
     code = "NOT-OFFERED"
-    hint = "/openapi.json lists what there is."
+    hint = "/openapi.json lists what exists."
     status = 501
 
 

@@ -32,7 +32,7 @@ class ProviderNotFound(PerdureError):
     """No provider of that name is shipped, installed or loaded."""
 
     code = "PROVIDER-NOT-FOUND"
-    hint = "List them with `perdure providers`; bring your own with --load."
+    hint = "List them with `perdure providers`; load your own with --load."
 
 
 class LoadFailed(PerdureError):

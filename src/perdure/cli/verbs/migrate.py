@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def perform(args: argparse.Namespace, talk: Console) -> int:
     if not args.plan and not (args.undo and args.runs):
-        raise BadUsage("what is to be moved? Give --plan FILE, or --undo with the runs")
+        raise BadUsage("give --plan FILE, or --undo with the runs")
     load_sources(() if args.choice is not None else args.load)
     return complete(_migrate(args, talk))
 

@@ -158,7 +158,7 @@ async def _run(args: argparse.Namespace, talk: Console, run_input: Any) -> int:
     if document.errors:
         raise ProblemsFound(document)
     if document.program is None:
-        raise NothingToRun(f"{document.origin} holds nothing that can be run; nothing was started")
+        raise NothingToRun(f"{document.origin} contains nothing that can be run; nothing was started")
     if args.target is not None:
         check_target(document, args.target)
     assert document.language is not None

@@ -64,7 +64,7 @@ over. A second Ctrl-C stops immediately.
 OFF = ("off", 0)
 DEFAULT_ADDRESS = ("127.0.0.1", 8420)
 LOOKS_ON = "without an engine: runs are left to other servers on the store"
-WAITS = "another server owns the file: this one answers requests, and drives the runs when that one has ended"
+WAITS = "another server owns the file: this one answers requests, and executes the runs when that one has ended"
 STOPPED = "stopped; the runs are durable. {goes_on}"
 CONTINUE = "Continue with: perdure serve"
 DATABASE_TIMEOUT = 365 * 86_400.0  # seconds: a database that is away is waited for, however long that takes
@@ -370,7 +370,7 @@ async def _serve_when_driving(engine: Engine, talk: Console) -> None:
     was_waiting = engine.runtime.is_guest
     await engine.runtime.drives()
     if was_waiting:
-        talk.always("the server that owned the file has ended: this one drives the runs now")
+        talk.always("the server that owned the file has ended: this one executes the runs now")
     await engine.run_services(talk.say)
 
 
@@ -388,7 +388,7 @@ async def _stay(engine: Engine, args: argparse.Namespace, talk: Console, api: As
         if count:
             talk.always(f"stopping; {count} task{'' if count == 1 else 's'} in flight may take {span(args.grace)}")
         if not await engine.runtime.leave():
-            talk.say("not all tasks have ended; those are delivered again")
+            talk.say("some tasks have not ended; they are delivered again")
         engine.store.limit_timeout()
         with suppress(asyncio.CancelledError, PerdureError):
             await services

@@ -169,7 +169,7 @@ def _end(simulated: dict[str, Any]) -> list[str]:
     violation = simulated["violation"]
     if simulated["parted_at"] is not None:
         lines.append(
-            f"the run did not come to step {simulated['parted_at']!r} of the counter-example: what leads there depends "
+            f"the run did not reach step {simulated['parted_at']!r} of the counter-example: the way there depends "
             "on data (--input, or mocks in a scenario)"
         )
     if violation is not None:

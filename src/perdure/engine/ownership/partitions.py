@@ -151,7 +151,7 @@ class Partitions:
         """Take up what has no live owner: all of it, or these runs with their children."""
         home = await self.find_birthplace(families[0] if families else RunId(""))
         if home is None:
-            raise EngineMissing("this server leaves runs to others")
+            raise EngineMissing("this server leaves runs to other servers")
         moved = runs_of(await self._store.move(families, home))
         self._load_anew()
         stuck = [

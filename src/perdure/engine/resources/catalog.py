@@ -267,7 +267,7 @@ class Catalog:
             conflict = await self._store.write_catalog(writes) if writes and not dry_run else None
             return conflict or ([step.change for step in steps], all_findings)
 
-        failure = Conflict("others keep changing the same entries; nothing was stored", hint="Try again.")
+        failure = Conflict("other processes keep changing the same entries; nothing was stored", hint="Try again.")
         return await retry_on_conflict(attempt, failure)
 
     def _warned(self, step: Step, all_of_them: Sequence[Entry], findings: Sequence[Finding]) -> Step:
@@ -374,7 +374,7 @@ class Catalog:
             conflict = await self._store.write_catalog(removals) if removals else None
             return conflict or [key for key in keys if key in rows]
 
-        failure = Conflict("others keep changing the same entries; nothing was removed", hint="Try again.")
+        failure = Conflict("other processes keep changing the same entries; nothing was removed", hint="Try again.")
         return await retry_on_conflict(attempt, failure)
 
 

@@ -154,7 +154,7 @@ def refusal(entry: Entry, namespace: str, earlier: Entry | None) -> Problem | No
     """What only the catalog can find wrong with an entry."""
     title = entry.kind.title(entry.key.name)
     if entry.kind.of_runs and not entry.kind.is_request:
-        hint = "Perdure writes it while a run goes on. Remove it from the file, or start a run with `perdure run`."
+        hint = "Perdure writes it during a run. Remove it from the file, or start a run with `perdure run`."
         message = f"{title}: a {entry.kind.name} cannot be applied, it shows a part of a run"
         return Problem("CATALOG-KIND", message, "kind", entry.line, 1, hint)
     if namespace and entry.kind.has_namespace and entry.key.namespace != namespace:

@@ -194,7 +194,7 @@ async def _fork_at_failure(client: "Client", run: RunId, changes: ForkChanges, r
     dialect = run_views.dialect_of(client.languages, row.language)
     if not dialect.reopens_at_failure:
         hint = f"See `perdure redrive {run} --from STEP`, or `perdure fork {run} --at MOMENT`."
-        raise Conflict(f"a run of language {row.language!r} does not go on at what failed", hint=hint)
+        raise Conflict(f"a run of language {row.language!r} cannot continue at the step that failed", hint=hint)
     if not row.status.is_final:
         raise Conflict(f"run {run} has not ended", hint=f"perdure fork {run}")
     program, document = await _program(client, dialect, row, changes)

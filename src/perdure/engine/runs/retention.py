@@ -205,8 +205,8 @@ async def delete_run(client: Client, run: RunId) -> SendResult:
     if not row.status.is_final:
         raise Conflict(f"run {run} has not ended", hint=f"Cancel it first: `perdure cancel {run}`.", run=run)
     if row.has_control_messages:
-        hint = f"Have it decided: `perdure resume {run}`; then remove it."
-        raise Conflict(f"run {run} was told something that is not decided yet", hint=hint, run=run)
+        hint = f"Let it be decided with `perdure resume {run}`; then remove it."
+        raise Conflict(f"run {run} has a control message that is not decided yet", hint=hint, run=run)
     if row.parent is not None and await client.store.find(row.parent) is not None:
         hint = f"It is removed with the run that started it: `perdure delete run {row.parent}`."
         raise Conflict(f"run {run} is part of run {row.parent}", hint=hint, run=run)
@@ -252,6 +252,6 @@ async def _ended_runs(client: Client, kind: ResourceKind, key: ResourceKey) -> l
             hint = f"Cancel it first: `perdure cancel {row.id}`."
             raise Conflict(f"{kind.title(key.name)} has not ended; nothing was removed", hint=hint)
         if row.has_control_messages:
-            hint = f"Have it decided: `perdure resume {row.id}`; then remove it."
-            raise Conflict(f"{kind.title(key.name)} was told something that is not decided yet; it stays", hint=hint)
+            hint = f"Let it be decided with `perdure resume {row.id}`; then remove it."
+            raise Conflict(f"{kind.title(key.name)} has a control message that is not decided yet; it stays", hint=hint)
     return [row.id for row in rows]

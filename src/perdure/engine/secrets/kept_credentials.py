@@ -25,7 +25,7 @@ from perdure.stores.protocol import CatalogConflict, ResourceRemoval, ResourceRo
 
 KIND = "Credential"
 MOST_KEPT = 1_000  # of a namespace: servers look at all of them again and again
-LOST_RACE = "others keep changing the same credential; nothing was stored"
+LOST_RACE = "other processes keep changing the same credential; nothing was stored"
 
 
 class CredentialFacts(msgspec.Struct, frozen=True):
@@ -111,7 +111,7 @@ class KeptCredentials:
             rows = [row async for row in entries(self._store, KIND, namespace) if row.uid == name_or_id]
             row = rows[0] if rows else None
         if row is None:
-            raise ResourceNotFound(f"there is no credential {name_or_id!r}", hint="Register it, and look at its name.")
+            raise ResourceNotFound(f"there is no credential {name_or_id!r}", hint="Register it, or check its name.")
         return row
 
     # What tasks are given.

@@ -26,14 +26,14 @@ CONFIG = "config:"
 """How names of config maps begin among the names of secrets that a document has."""
 MOST_BYTES = 32 << 20  # of the entries that one document names, and of those that were seen last
 KEYS_AT_ONCE = 8  # of up to a megabyte, before others have their turn
-LOST_RACE = "others keep changing the same secret; nothing was stored"
+LOST_RACE = "other processes keep changing the same secret; nothing was stored"
 
 
 class TooManySecrets(UnfitInput):
     """A document names Secrets and ConfigMaps that are too large together."""
 
     code = "SECRETS-TOO-LARGE"
-    hint = "Name fewer of them in one document, or put what is large elsewhere."
+    hint = "Name fewer of them in one document, or store large data elsewhere."
 
 
 class _Encrypted(msgspec.Struct, frozen=True):

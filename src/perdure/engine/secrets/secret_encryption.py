@@ -46,7 +46,7 @@ class SecretKeys:
 
     def encrypt(self, value: bytes, place: str) -> str:
         if not self.first:
-            raise SecretsKeyMissing("a secret value cannot be kept: this server has no key to encrypt it with")
+            raise SecretsKeyMissing("a secret value cannot be stored: this server has no key to encrypt it")
         nonce = os.urandom(NONCE_BYTES)
         encrypted = self._ciphers[self.first].encrypt(nonce, value, place.encode())
         return f"{FORMAT}.{self.first}.{base64.b64encode(nonce + encrypted).decode()}"
@@ -80,7 +80,9 @@ def _read_key(path: Path) -> bytes:
     except OSError as error:
         raise SecretsKeyUnusable(f"the key file {path} cannot be read: {error.strerror}") from None
     if mode & 0o007:
-        raise SecretsKeyUnusable(f"the key file {path} may be read by everybody (mode {mode:o})", hint="chmod 600 it.")
+        raise SecretsKeyUnusable(
+            f"the key file {path} can be read by other users (mode {mode:o})", hint="chmod 600 it."
+        )
     try:
         key = base64.b64decode(text.strip().translate(bytes.maketrans(b"-_", b"+/")), validate=True)
     except binascii.Error:

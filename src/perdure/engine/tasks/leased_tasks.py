@@ -143,7 +143,7 @@ class LeasedTasks:
     async def find(self, lease: str) -> TaskLease:
         row = (await self.find_many([lease])).get(lease)
         if row is None:
-            raise LeaseGone("this lease is not known, or not yours any more")
+            raise LeaseGone("this lease is unknown, or no longer yours")
         return row
 
     async def find_open(self, lease: str) -> TaskLease:
@@ -212,7 +212,7 @@ class LeasedTasks:
             raise Conflict(f"outcome {lease.number} of this lease is next, not {number}")
         if lease.reported[:4] == name[:4]:  # it is on its way to the owner of the run
             if lease.reported != name:
-                raise LeaseAnswered(f"outcome {number} of this lease was reported before, as something else")
+                raise LeaseAnswered(f"outcome {number} of this lease was already reported with a different content")
             return await self._decided(lease, name)
         about = (lease.task, parcel_of(lease).assignment.attempt, lease.delivery, outcome)
         result = i.PipelineResult(*about, pipeline.number, lease.lease, number, content, judged)
@@ -225,7 +225,7 @@ class LeasedTasks:
             await self._store.put_value(lease.run, digest, text)
         message = Message(lease.run, self._clock.now(), i.encode(result))
         if not await self._store.report_outcome(lease.lease, number, name, message):
-            raise LeaseGone("this lease is not yours any more", run=lease.run)
+            raise LeaseGone("this lease is no longer yours", run=lease.run)
         return await self._decided(lease, name)
 
     async def _decided(self, lease: TaskLease, name: bytes) -> TaskLease | None:
@@ -234,7 +234,7 @@ class LeasedTasks:
             current = await self.find(lease.lease)
             if current.answer is not None or current.number != lease.number:
                 return _next(current, name)
-        raise AssertionError("looking ends with an error")
+        raise AssertionError("the update ended with an error")
 
     async def _check_refused(self, lease: str, answer: bytes, until: Instant) -> None:
         """The run does not need the answer. That is no error of a worker that was asked to stop, and does."""
@@ -244,16 +244,16 @@ class LeasedTasks:
 
     def _check_same(self, lease: TaskLease, answer: bytes) -> None:
         if lease.answer is None:
-            raise LeaseGone("the run needs the task of this lease no longer")
+            raise LeaseGone("the run no longer needs the task of this lease")
         if lease.answer != answer:
-            raise LeaseAnswered("the task of this lease was answered before, with something else")
+            raise LeaseAnswered("the task of this lease already has a different answer")
 
     async def release(self, lease: TaskLease, *, has_begun: bool = False) -> None:
         """Un-begun it costs no delivery; one that has begun is for the next delivery, and charged to nobody."""
         if has_begun:
             lost = i.TaskLost(lease.task, lease.delivery, f"worker {lease.worker} was stopped", LossKind.STOPPED)
             if not await self._store.report(lease.lease, Message(lease.run, self._clock.now(), i.encode(lost))):
-                raise LeaseGone("this lease is not yours any more")
+                raise LeaseGone("this lease is no longer yours")
         elif not await self._store.release(lease.lease):
             await self.find_open(lease.lease)
             raise Conflict("the task has claimed, reported or signalled something", hint="Finish it, or fail it.")
@@ -266,7 +266,7 @@ class LeasedTasks:
             clear = i.Clear(lease.task, lease.delivery, outlived=True)
             message = Message(lease.run, self._clock.now(), i.encode(clear))
         if not await self._store.begin(lease.lease, place, message):
-            raise LeaseGone("this lease is not yours any more")
+            raise LeaseGone("this lease is no longer yours")
 
     async def clear_lost(self, lease: str) -> None:
         """The worker of a lost lease lives, and was only late: that is not charged to the task."""
@@ -315,7 +315,7 @@ class LeasedTasks:
 
     async def _ask(self, lease: TaskLease, input: i.Input) -> i.InputAnswer:
         if not lease.is_touched and not await self._store.touch(lease.lease):
-            raise LeaseGone("this lease is not yours any more")
+            raise LeaseGone("this lease is no longer yours")
         answer: i.InputAnswer = ELSEWHERE
         if await self._is_ours(lease.run):
             assert self._client.runtime is not None
@@ -378,7 +378,7 @@ def _next(lease: TaskLease, name: bytes) -> TaskLease | None:
     if lease.is_let_go:
         return None
     if name not in (lease.answer, lease.reported):
-        raise LeaseAnswered("this outcome was reported before, as something else")
+        raise LeaseAnswered("this outcome was already reported with a different content")
     return None if lease.answer is not None else lease
 
 

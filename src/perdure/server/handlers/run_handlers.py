@@ -101,7 +101,7 @@ async def begin_run(
     if checked.errors:
         raise ProblemsFound(checked)
     if checked.program is None:
-        raise NothingToRun(f"{origin} holds nothing that can be run; nothing was started")
+        raise NothingToRun(f"{origin} contains nothing that can be run; nothing was started")
     assert checked.language is not None and checked.validated is not None
     if body.target is not None:
         check_target(checked, body.target)

@@ -87,7 +87,7 @@ class FeedTail:
                 else:
                     page = await self._client.store.read_feed(position, READ_AT_ONCE)
                     if not page.continues(position):
-                        raise PositionExpired(f"the changes behind position {position} are gone")
+                        raise PositionExpired(f"the changes after position {position} are gone")
                     changes = list(page.changes)
                 if changes:
                     position = changes[-1].position

@@ -53,7 +53,7 @@ async def _lease(call: ApiCall, *, is_open: bool = True) -> TaskLease:
     tasks = _tasks(call)
     lease = await (tasks.find_open if is_open else tasks.find)(call.path["lease"])
     if not _sees(call, lease):
-        raise LeaseGone("this lease is not known, or not yours any more")
+        raise LeaseGone("this lease is unknown, or no longer yours")
     return lease
 
 
@@ -154,7 +154,7 @@ async def answer_tasks(call: ApiCall) -> Result:
             if (answer.output is msgspec.UNSET) == (answer.failure is None):
                 raise BadRequest("an answer has either `output` or `failure`")
             if lease is None or not _sees(call, lease):
-                raise LeaseGone("this lease is not known, or not yours any more")
+                raise LeaseGone("this lease is unknown, or no longer yours")
             if answer.failure is not None:
                 await _end(call, lease, await read_failure(answer.failure), was_alone=answer.failure.alone)
             else:

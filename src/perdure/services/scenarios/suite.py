@@ -33,7 +33,7 @@ class BadScenario(InvalidDocument):
     """A file of scenarios has problems."""
 
     code = "BAD-SCENARIO"
-    hint = "Correct the file; docs/guide/trust.md lists what it may say."
+    hint = "Correct the file; docs/guide/trust.md lists what it may contain."
 
 
 class NoScenarios(UnfitInput):
@@ -122,7 +122,7 @@ def _refused(tested: TestedFile) -> Iterator[Problem]:
         yield Problem(CODE, "`load` is not possible here: no code is loaded for files of others", "load", 1, 1)
     for number, scenario in enumerate(tested.file.scenarios):
         if scenario.use:
-            message = "`use` is not possible here: only mocks answer in files of others"
+            message = "`use` is not allowed here: in files of strangers only mocks answer"
             yield Problem(CODE, message, f"scenarios[{number}].use", scenario.line, 1)
     for path in (tested.document, *tested.beside()):
         if not _is_inside(path):

@@ -158,7 +158,7 @@ class PostgresAdmin:
             names = ", ".join(f"{name} (its lease lasts {remaining / 1e6:.1f} s more)" for name, remaining in live)
             raise StoreInUse(
                 f"{self.address} is in use: {len(live)} live engine{'' if len(live) == 1 else 's'}: {names}",
-                hint="Stop every engine on the store; one that was killed counts until its lease is over.",
+                hint="Stop every engine on the store; one that was killed counts as running until its lease is over.",
             )
 
     # Connections.

@@ -51,7 +51,7 @@ def _copy(backup: Path, partial: Path) -> None:
             if triggers := foreign_triggers(source):
                 raise StoreCorrupt(
                     f"{backup} has triggers that are not Perdure's: {', '.join(triggers)}",
-                    hint="They would go on changing the store. Restore another backup, or drop them if they are yours.",
+                    hint="They would keep changing the store. Restore another backup, or drop them if they are yours.",
                 )
             make_private(partial)
             destination = apsw.Connection(str(partial))

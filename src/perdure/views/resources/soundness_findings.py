@@ -22,7 +22,7 @@ _TOO_LARGE = Defect(
     Certainty.MAY,
     None,
     (),
-    f"it could not be decided within {LONGEST:g} seconds what may happen in runs",
+    f"it could not be determined within {LONGEST:g} seconds what may happen in runs",
     "Nothing is known to be wrong. Parts of the document can be checked on their own.",
 )
 

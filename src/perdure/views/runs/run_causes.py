@@ -48,7 +48,7 @@ async def read_causes(client: Client, scope: Scope, query: CauseQuery) -> dict[s
 CAUSES = Question(
     "explain",
     "/runs/{id}/why",
-    "why the run, or a step of it, stands as it does; with `field` why a value of it is what it is",
+    "why the run, or a step of it, is in its status; with `field` where a value came from",
     CauseQuery,
     Any,
     read_causes,

@@ -291,7 +291,7 @@ class ChangeFeed:
             asked = min(limit, MISSED_AT_ONCE)
             page = await self._client.store.read_feed(position, asked)
             if not page.continues(position):
-                raise PositionExpired(f"the changes behind position {position} are gone")
+                raise PositionExpired(f"the changes after position {position} are gone")
             changes += [change_json(change) for change in page.changes if matches(filter, change)]
             position = page.changes[-1].position if page.changes else position
             limit = limit - asked if len(page.changes) == asked else 0

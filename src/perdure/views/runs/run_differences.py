@@ -46,7 +46,7 @@ async def read_differences(client: Client, scope: Scope, query: DifferenceQuery)
 DIFFERENCES = Question(
     "compare_runs",
     "/runs/{id}/diff",
-    "where two runs part, or what changed in one between two moments",
+    "where two runs differ, or what changed in one between two moments",
     DifferenceQuery,
     Any,
     read_differences,

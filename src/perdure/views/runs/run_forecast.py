@@ -48,7 +48,7 @@ async def read_run_forecast(client: Client, scope: Scope, query: NoParameters) -
 FORECAST = Question(
     "forecast_document",
     "/forecast",
-    "what runs of a document take, by their name",
+    "how long runs of a document take, by their name",
     ForecastQuery,
     Any,
     read_forecast,

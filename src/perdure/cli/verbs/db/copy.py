@@ -52,5 +52,5 @@ def perform(args: argparse.Namespace, talk: Console) -> int:
         f" {copied['resources']:,} resources, {result['bytes'] / 1e6:,.1f} MB; compared and equal"
     )
     if result["open_runs"]:
-        talk.say(f"the open runs are in both stores now: let no engine work on {source.address} any more")
+        talk.say(f"the open runs are in both stores now: do not run an engine on {source.address} any more")
     return Exit.OK

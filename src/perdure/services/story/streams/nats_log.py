@@ -137,7 +137,7 @@ class NatsLog:
         if self._until is not None and (
             time.monotonic() >= self._until or (isinstance(problem, NatsFailure) and not problem.retryable)
         ):
-            hint = "is it running, with JetStream enabled, and reachable from here?"
+            hint = "check that it runs with JetStream enabled, and can be reached from here"
             raise problem if isinstance(problem, NatsFailure) else NatsFailure("Unreachable", str(problem), hint)
         self._tell("TransportLost", f"the NATS server is away: {problem}")
         await asyncio.sleep(self._pause * (0.8 + 0.4 * random()))

@@ -86,4 +86,4 @@ class TopologyStop:
         with suppress(TimeoutError):
             async with asyncio.timeout(MOST_FOR_HANDOFF):
                 await self._topology.flushed()
-        self._topology.fail(HandedOver("the process ends; the next owner of the run goes on"))
+        self._topology.fail(HandedOver("the process ends; the next owner of the run continues"))
