@@ -18,7 +18,7 @@ import perdure
 from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
 from perdure.engine.runs import capsule_writer
 from perdure.engine.runs.capsule_writer import write_capsule
-from perdure.engine.runs.capsules import CapsuleChain, CapsuleDamaged, read_capsule
+from perdure.engine.runs.capsules import FIRST, CapsuleChain, CapsuleDamaged, read_capsule
 from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.json_values.values import RunId
 from perdure.stores.protocol import RunFilter
@@ -210,6 +210,23 @@ def test_the_run_of_a_capsule_is_one_that_it_has(run: str, tmp_path: Path) -> No
 
     refused = line.here("open", "hostile.perdure", "graph", code=None)
     assert "does not have the run" in refused.err and not (tmp_path / "planted").exists()
+
+
+def test_numbers_and_bytes_that_nothing_can_keep_are_damage(tmp_path: Path) -> None:
+    """They were faults of the command."""
+    own, url = _run(DOCUMENTS["flow"], {"n": 3}, tmp_path)
+    contents = [
+        json.loads(text[65:]) for text in CommandLine(tmp_path).here("export", own, "--db", url).out.splitlines()
+    ]
+    at = next(at for at, content in enumerate(contents) if "events" in content)
+    contents[at]["events"][1] = 2**80
+    with pytest.raises(CapsuleDamaged):
+        read_capsule(_forged(contents))
+
+    text = b'{"perdure":"\xed\xa0\x80"}'
+    digest = sha256(sha256(FIRST).digest() + text).hexdigest().encode()
+    with pytest.raises(CapsuleDamaged, match="cannot be read"):
+        read_capsule([digest + b" " + text + b"\n"])
 
 
 def test_large_values_and_long_histories_are_written_with_pauses(tmp_path: Path) -> None:

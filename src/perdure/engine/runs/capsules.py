@@ -127,7 +127,7 @@ class CapsuleChain:
             raise CapsuleDamaged(f"line {self.count} was changed, or the file is not a capsule")
         try:
             return msgspec.json.decode(text)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise CapsuleDamaged(f"line {self.count} cannot be read: {error}") from None
 
     @property
@@ -189,6 +189,9 @@ def _check_records(head: CapsuleHead, records: Sequence[Record]) -> None:
         instants += filter(None, (run.created_at, run.ended_at, run.due, run.on_wall))
         if run.program not in programs or run.status not in STATUSES:
             raise CapsuleDamaged(f"run {run.id} has no document, or a status that there is not")
+    numbers = [part for record in records for part in msgspec.structs.astuple(record) if isinstance(part, int)]
+    if not all(abs(number) < 1 << 63 for number in numbers):
+        raise CapsuleDamaged("the capsule has a number that is out of range")
     if not all(0 <= instant <= LAST_INSTANT for instant in instants):
         raise CapsuleDamaged("the capsule has a time that is out of range")
 
