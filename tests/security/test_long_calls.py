@@ -72,7 +72,7 @@ values = st.recursive(
 
 @pytest.mark.sampled(2)
 @given(values, st.booleans())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 def test_windows_of_any_size_give_the_same_value(value: Any, is_ascii: bool) -> None:
     text = json.dumps(value, ensure_ascii=is_ascii)
     with pytest.MonkeyPatch.context() as patch:
@@ -117,7 +117,8 @@ def test_no_call_reads_much_of_a_long_text(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("encode", [jsontext.canonical, lambda value: canonical_of_story(value).encode()])
 def test_very_many_names_are_sorted_a_few_at_a_time(encode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The names of 900,000 members were sorted by one call, for half a second."""
-    names = [f"k{at}" for at in range(MANY)]
+    monkeypatch.setattr(large_json, "_SORTED_AT_ONCE", 1_000)
+    names = [f"k{at}" for at in range(5_000)]
     random.Random(7).shuffle(names)
     value = {name: [{"b": "x", "a": None}] for name in names}
     whole = encode(value)
@@ -130,8 +131,8 @@ def test_very_many_names_are_sorted_a_few_at_a_time(encode: Any, monkeypatch: py
     monkeypatch.setattr(large_json, "sorted", noting, raising=False)
     with TurnBudget(10**12, lambda: None):
         assert encode(value) == whole == msgspec.json.encode(value, order="sorted")
-    assert len(sorts) > 2
-    assert max(sorts) < MANY
+    assert len(sorts) >= 5
+    assert max(sorts) <= 1_000
 
 
 # Turns.
