@@ -251,11 +251,11 @@ class _ReadSecrets:
         return any(self._are_in_value(value) for _, value in link.reads)
 
     def _are_in_value(self, value: Any) -> bool:
-        found = self._known.get(id(value))
-        if found is None:
+        is_in = self._known.get(id(value))
+        if is_in is None:
             rest()
-            found = self._known[id(value)] = bool(self.mask.data(value) != value)
-        return found
+            is_in = self._known[id(value)] = bool(self.mask.data(value) != value)
+        return is_in
 
 
 def _braced(expression: str) -> str:
