@@ -248,3 +248,18 @@ def test_a_scenario_does_not_learn_which_files_the_server_has(server: Server, pl
     files = {**FILES, "order.test.yaml": json.dumps({"document": place, "scenarios": [{"name": "a"}]})}
     answer = server.role("author")("POST", f"{API}/tests", {"files": files, "places": ["order.yaml"]})
     assert answer.problem == (422, "BAD-SCENARIO") and "is outside of this folder" in answer.json["detail"]
+
+
+def test_a_place_is_free_again_when_its_caller_has_hung_up(server: Server) -> None:
+    steps = "".join(f"  - {{name: s{n}, ref: {{name: bank}}, needs: [s{n - 1}]}}\n" for n in range(1, 90))
+    long = f"{STORY.partition('  - ')[0]}  - {{name: s0, ref: {{name: bank}}}}\n{steps}"
+    files = {"order.yaml": long, "order.test.yaml": "mocks: {bank: {answer: 1}}\nscenarios: [{name: a}]\n"}
+    author = server.role("author")
+    connection = author.connect()
+    body = json.dumps({"files": files, "places": ["order.yaml"], "crash": "all"}).encode()
+    headers = {"Authorization": f"Bearer {author.token}", "Content-Type": "application/json"}
+    connection.request("POST", f"{API}/tests", body, headers)
+    asked = {"files": FILES, "document": "order.yaml", "runs": 1}
+    assert author("POST", f"{API}/simulations", asked).status == 429, "it plays"
+    connection.close()
+    assert author("POST", f"{API}/simulations", asked).status == 200

@@ -11,7 +11,7 @@ import re
 import resource
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -32,6 +32,7 @@ from perdure.views.errors import BadRequest
 API = "/api/v1"
 LONGEST = 60.0  # seconds that a process may take
 WAIT = 5.0  # seconds for a place
+LOOK_EVERY = 0.5  # seconds between looks whether somebody still waits for the answer
 MOST_MEMORY = 2 << 30  # bytes
 MOST_WRITTEN = 64 << 20  # bytes of one file: it may be in memory
 MEMORY = Path("/dev/shm")  # where files are kept in memory; elsewhere they are temporary
@@ -44,6 +45,9 @@ Files = Annotated[dict[str, str], msgspec.Meta(min_length=1, max_length=200)]
 Names = Annotated[list[str], msgspec.Meta(min_length=1, max_length=200)]
 Word = Annotated[str, msgspec.Meta(max_length=1_000, pattern=r"^[^\x00]*$")]  # one of the command that is run
 Faults = Annotated[list[Annotated[str, msgspec.Meta(max_length=20, pattern="^[a-z]*$")]], msgspec.Meta(max_length=100)]
+
+
+IsGone = Callable[[], Awaitable[bool]]
 
 
 class SimulationBody(m.Body):
@@ -110,7 +114,7 @@ async def _play(
         memory = MEMORY if MEMORY.is_dir() else None
         with tempfile.TemporaryDirectory(prefix="perdure-analysis-", dir=memory) as folder:
             await asyncio.to_thread(_write, Path(folder), {**known, **files})
-            text, code = await _run(Path(folder), [*words, *named, "--confined", "--json"], stdin)
+            text, code = await _run(Path(folder), [*words, *named, "--confined", "--json"], stdin, call.is_gone)
             return await done_aside(len(text), partial(_read, text, code, Path(folder) / SCHEDULE))
 
 
@@ -130,8 +134,10 @@ def _write(folder: Path, files: Mapping[str, str]) -> None:
             raise BadRequest(f"{name!r} cannot be written beside the others") from None
 
 
-async def _run(folder: Path, words: Sequence[str], stdin: bytes | None = None) -> tuple[bytes, int]:
-    """What the command prints, and its exit code. `stdin`: what it reads."""
+async def _run(
+    folder: Path, words: Sequence[str], stdin: bytes | None = None, is_gone: IsGone | None = None
+) -> tuple[bytes, int]:
+    """What the command prints, and its exit code. `stdin`: what it reads. `is_gone`: nobody waits for it any more."""
     variables = {name: value for name in KEPT_VARIABLES if (value := os.environ.get(name)) is not None}
     # -I: nothing in the folder is imported.
     process = await asyncio.create_subprocess_exec(
@@ -143,6 +149,7 @@ async def _run(folder: Path, words: Sequence[str], stdin: bytes | None = None) -
         stderr=asyncio.subprocess.DEVNULL,
         limit=LARGEST_ANSWER,
     )
+    watching = None if is_gone is None else asyncio.ensure_future(_end_if_gone(process, is_gone))
     try:
         _limit(process.pid)
         async with asyncio.timeout(LONGEST):
@@ -152,10 +159,18 @@ async def _run(folder: Path, words: Sequence[str], stdin: bytes | None = None) -
         message = f"it takes longer than {LONGEST:g} s, which is the limit of a server"
         raise BadRequest(message, hint="Ask for fewer runs, or run the command where you are.") from None
     finally:
+        if watching is not None:
+            watching.cancel()
         if process.returncode is None:
             process.kill()
             await process.wait()
     return text, code
+
+
+async def _end_if_gone(process: asyncio.subprocess.Process, is_gone: IsGone) -> None:
+    while not await is_gone():
+        await asyncio.sleep(LOOK_EVERY)
+    process.kill()
 
 
 async def _printed(process: asyncio.subprocess.Process) -> bytes:
