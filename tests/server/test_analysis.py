@@ -3,6 +3,7 @@
 
 import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from perdure.views.api_errors import TooManyRequests
 from perdure.views.errors import BadRequest
 from tests.cli.commandline import CommandLine
 from tests.server.serving import Api, Server
+from tests.server.test_no_engine import until
 
 STORY = """
 apiVersion: bubustack.io/v1alpha1
@@ -250,16 +252,32 @@ def test_a_scenario_does_not_learn_which_files_the_server_has(server: Server, pl
     assert answer.problem == (422, "BAD-SCENARIO") and "is outside of this folder" in answer.json["detail"]
 
 
-def test_a_place_is_free_again_when_its_caller_has_hung_up(server: Server) -> None:
+def _long_play() -> dict[str, Any]:
+    """A test that takes longer than a server gives it."""
     steps = "".join(f"  - {{name: s{n}, ref: {{name: bank}}, needs: [s{n - 1}]}}\n" for n in range(1, 90))
-    long = f"{STORY.partition('  - ')[0]}  - {{name: s0, ref: {{name: bank}}}}\n{steps}"
-    files = {"order.yaml": long, "order.test.yaml": "mocks: {bank: {answer: 1}}\nscenarios: [{name: a}]\n"}
+    story = f"{STORY.partition('  - ')[0]}  - {{name: s0, ref: {{name: bank}}}}\n{steps}"
+    files = {"order.yaml": story, "order.test.yaml": "mocks: {bank: {answer: 1}}\nscenarios: [{name: a}]\n"}
+    return {"files": files, "places": ["order.yaml"], "crash": "all"}
+
+
+def test_a_place_is_free_again_when_its_caller_has_hung_up(server: Server) -> None:
     author = server.role("author")
     connection = author.connect()
-    body = json.dumps({"files": files, "places": ["order.yaml"], "crash": "all"}).encode()
     headers = {"Authorization": f"Bearer {author.token}", "Content-Type": "application/json"}
-    connection.request("POST", f"{API}/tests", body, headers)
+    connection.request("POST", f"{API}/tests", json.dumps(_long_play()).encode(), headers)
     asked = {"files": FILES, "document": "order.yaml", "runs": 1}
     assert author("POST", f"{API}/simulations", asked).status == 429, "it plays"
     connection.close()
     assert author("POST", f"{API}/simulations", asked).status == 200
+
+
+def test_a_request_that_is_cut_off_by_a_stop_is_told_so(tmp_path: Path) -> None:
+    """SRV-001, SRV-011: half the grace is over; it is 503, not a fault with a traceback."""
+    server = Server.start(tmp_path, "--grace", "2s")
+    admin = server.admin
+    with ThreadPoolExecutor(1) as executor:
+        playing = executor.submit(admin, "POST", f"{API}/tests", _long_play())
+        asked = {"files": FILES, "document": "order.yaml", "runs": 1}
+        until(lambda: playing.done() or admin("POST", f"{API}/simulations", asked).status == 429)
+        server.stop()
+        assert playing.result().problem == (503, "NOT-READY") and "retry-after" in playing.result().headers

@@ -197,6 +197,10 @@ class Application:
             return await self._answer(request, request_id, seen), seen.verb
         except PerdureError as refusal:
             return self._refusal(refusal, request_id, seen), seen.verb
+        except asyncio.CancelledError:
+            if not self._server.is_stopping:  # else its time is up
+                raise
+            return self._refusal(NotReady("this server is stopping"), request_id, seen), seen.verb
         except Exception:
             _log.exception("request %s (%s %s) failed", request_id, request.method, seen.verb)
             return self._refusal(ServerFault(f"request {request_id} failed"), request_id, seen), seen.verb
@@ -274,8 +278,7 @@ class Application:
             call.end_act()
 
     def _limits_of(self, caller: Caller) -> RequestLimits:
-        known = self._strangers_limits if caller.via == SIGNATURE else self._server.limits
-        return self._open_limits if caller.via == OPEN else known
+        return {SIGNATURE: self._strangers_limits, OPEN: self._open_limits}.get(caller.via, self._server.limits)
 
     async def _check_role(self, request: Request, route: Route, call: ApiCall) -> None:
         caller = call.caller
@@ -381,10 +384,7 @@ class Application:
     async def _stream(self, request: Request, route: Route, call: ApiCall) -> Response:
         async with self._expensive_turn(call):  # where it continues is looked up in the whole history
             result = await route.handler(call)
-        if isinstance(result, Answer):
-            return await make_response(result)
-        assert isinstance(result, EventStream)
-        return await self._followed(request, call, result)
+        return await (make_response(result) if isinstance(result, Answer) else self._followed(request, call, result))
 
     async def _followed(self, request: Request, call: ApiCall, result: EventStream) -> Response:
         if request.method == "HEAD":  # its headers are asked for, and nobody follows
