@@ -355,6 +355,22 @@ workflow:
     assert "pa55" not in json.dumps(view["history"])
 
 
+@pytest.mark.parametrize(
+    "auth", ["{type: bearer, credential: stored}", "{source: credential, tool: http, key: stored}"]
+)
+async def test_a_credential_may_be_named_in_a_map(
+    tmp_path: Path, server: _Server, monkeypatch: pytest.MonkeyPatch, auth: str
+) -> None:
+    """PBK-186: as other releases write it."""
+    monkeypatch.setenv("PERDURE_CREDENTIAL_STORED", json.dumps({"type": "bearer", "token": "pa55-stored"}))
+    text = playbook(f"workflow: [{{step: s, tool: {{kind: http, url: '{server.address}/x', auth: {auth}}}}}]")
+
+    view = await run(tmp_path, text)
+
+    assert [request["authorization"] for request in server.seen] == ["Bearer pa55-stored"]
+    assert "pa55" not in json.dumps(view)
+
+
 async def test_named_credentials(tmp_path: Path, server: _Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """PBK-186: an entry first, then a stored credential; bearer, basic and API keys find their place in the request."""
     (tmp_path / "filed.json").write_text(
