@@ -341,25 +341,25 @@ PLAYBOOKS = Upstream(
     missing=(
         Refusal(
             re.compile(r"a container task needs 'runtime'|no member 'tracing'"),
-            "jobs of a Kubernetes cluster (`resources`, `service_account` …), which cannot be tried here",
+            "needs jobs of a Kubernetes cluster (`resources`, `service_account` …), which cannot be tried here",
         ),
-        Refusal(re.compile(r"not 'google_id_token'"), "identity tokens of Google, which cannot be tried here"),
+        Refusal(re.compile(r"not 'google_id_token'"), "needs identity tokens of Google, which cannot be tried here"),
         Refusal(
             re.compile(r"a keychain entry lacks 'kind'"),
-            "an entry without a kind, for OAuth of Google, which cannot be tried here",
+            "has an entry without a kind, for OAuth of Google, which cannot be tried here",
         ),
         Refusal(
             re.compile(r"code gets credentials as args"),
-            "credentials of Google Cloud Storage for code, which cannot be tried here",
+            "needs credentials of Google Cloud Storage for code, which cannot be tried here",
         ),
         Refusal(re.compile(r"not 'inline'"), "its program is a template, and program text never is (PBK-092)"),
         Refusal(
             re.compile(r"not 'gcs'|result store 'gcs'|'gcs_credential'"),
-            "Google Cloud Storage, which cannot be tried here",
+            "needs Google Cloud Storage, which cannot be tried here",
         ),
         Refusal(
             re.compile(r"no field 'exports'"),
-            "a field without a meaning: no program of NoETL reads it, and the document relies on it",
+            "relies on a field that nothing in these repositories reads",
         ),
         Refusal(
             re.compile(r"not '\{\{"),
@@ -371,12 +371,14 @@ PLAYBOOKS = Upstream(
     ),
 )
 ENDINGS = {
+    "noetl/tests/fixtures/": "it calls a Playbook that none of the documents declares",
     "docs/docs/cli/index.md:": "it calls files that its page does not contain",
     "docs/docs/cli/local_execution.md:": "it calls files that its page does not contain",
     "/actions_test.yaml": "its own check reads a key of `ctx` that nothing sets",
+    "noetl/noetl.yaml": "needs an input, its target",
     "/get_auth0_token.yaml": "needs a user and a password as inputs",
     "/setup_admin_permissions.yaml": "needs the tables that another document makes",
-    "/kind_playbook_lease_expiry.yaml": "keeps values of more than 64 KiB in `ctx` (PBK-155)",
+    "/kind_playbook_lease_expiry.yaml": "sets `ctx` from results of more than 64 KiB (PBK-155, PBK-174)",
     "/parallel_distributed_claim_regression": "waits for several minutes on purpose",
     "/duckdb_test.yaml": "expects a list of rows, where a result is a table (PBK-097)",
     "/test_loop_with_pagination.yaml": "uses the id of its run as a number",
@@ -387,7 +389,8 @@ ENDINGS = {
     "/postgres_test.yaml": "reads tables of NoETL's own database",
     "/save_all_storage_types.yaml": "its workload asks for the time, and has no clock (PBK-012)",
     "/test_fetch_load.yaml": "reads the body of a response as `output.data`; it is `output.data.data`",
-    "/test_vars_block.yaml": "reads a member of `output` that NoETL does not document",
+    "/test_vars_block.yaml": "reads a member of `output` that NoETL does not have",
+    "/unsupported_tools.yaml": "asks for a table that it does not make",
     "/state_inspect.yaml": "opens a database outside of its folder, which the policy refuses",
 }
 LANGUAGES: tuple[Upstream, ...] = (STORIES, PLAYBOOKS)
