@@ -33,7 +33,11 @@ workflow:
       iterator: job
       spec: {{mode: cursor, frame: {{{frame}}}{spec}}}
     tool: {{kind: work, name: one, job: "{{{{ iter.job }}}}", at: "{{{{ iter.index }}}}"}}
-    next: {{arcs: [{{step: after, args: {{stats: "{{{{ event.result.stats }}}}", name: "{{{{ event.name }}}}"}}}}]}}
+    next:
+      arcs:
+        - step: after
+          when: "{{{{ event.name == 'loop.done' and event.result.stats == event.payload.stats }}}}"
+          args: {{stats: "{{{{ event.payload.stats }}}}", name: "{{{{ event.name }}}}"}}
   - {{step: after, tool: {{kind: noop, result: "{{{{ args }}}}"}}}}
 """)
 

@@ -215,10 +215,13 @@ def _error(event: b.Boundary, text: Reader) -> dict[str, Any] | None:
 
 
 def _payload(event: b.Boundary, text: Reader) -> dict[str, Any]:
+    result, stats = event.result.read(text), event.result.stats
+    if stats is None and event.name == "loop.done":  # of a cursor, which does not keep results
+        stats = result["stats"]
     return {
-        "result": event.result.read(text),
+        "result": result,
         "error": _error(event, text),
-        "stats": event.result.stats,
+        "stats": stats,
         "reference": reference_of(event.result, event.uri, text),
     }
 
