@@ -309,3 +309,28 @@ def test_a_drawing_says_that_rows_are_claimed_and_shows_iterations_only() -> Non
 
     assert "for each job, cursor" in drain.notes
     assert Counter(visit.label for visit in trace.visits if visit.label) == {"[0]": 1, "[1]": 1, "[2]": 1}
+
+
+def test_profile_io_reads_rows_by_the_name_of_the_iterator() -> None:
+    """PBK-158: as newer documents of NoETL write it."""
+    text = playbook("""
+workload: {table: queue, size: 3}
+workflow:
+  - step: drain
+    loop:
+      cursor:
+        kind: postgres
+        dsn: postgresql://queue
+        claim: "claim {{ __frame_max_rows | default(1) | int }} from {{ __frame_key }}/{{ table }}"
+      iterator: patient
+      spec: {mode: cursor, max_in_flight: "{{ size }}", frame: {max_rows: 2}}
+    tool: {kind: work, input: {job: "{{ patient.id }}"}}
+    next: {arcs: [{step: end, when: "{{ event.name == 'loop.done' }}"}]}
+  - {step: end, tool: {kind: noop, result: "{{ drain.stats }}"}}
+""")
+    queue = Queue(5)
+
+    view = start(text, queue, lambda arguments: queue.done.append(arguments["job"])).run()
+
+    assert view["result"] == {"total": 5, "success": 5, "failed": 0} and sorted(queue.done) == [0, 1, 2, 3, 4]
+    assert all(key.endswith("/queue") for key in queue.claims)
