@@ -108,7 +108,8 @@ def _on_end(turn: Turn) -> None:
     program: Program = turn.program
     thread = body.threads[number]
     step = program.steps[body.runs[thread.run].step]
-    task = step.task_at(thread.position)
+    position = thread.position
+    task = step.tasks[position] if position >= 0 else step.task_at(position)  # a call would be paid by every step
     if thread.storing is not None:
         _on_stored(turn, number, thread.storing, event.outcome)
         return

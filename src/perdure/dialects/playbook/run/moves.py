@@ -53,7 +53,8 @@ def move(turn: Turn, number: int) -> None:
     program: Program = turn.program
     thread = body.threads[number]
     step = program.steps[body.runs[thread.run].step]
-    task = step.task_at(thread.position)
+    position = thread.position
+    task = step.tasks[position] if position >= 0 else step.task_at(position)  # a call would be paid by every step
     if thread.phase is _READY:
         _begin(turn, number, task, step.loop)
     else:
