@@ -28,6 +28,7 @@ from perdure.dialects.flow.state.failures import (
 )
 from perdure.dialects.flow.state.values import Carried, Result
 from perdure.dialects.flow.steps.protocol import Action
+from perdure.kernel.graphs.net import DefectKind
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.large_values import join_texts
 from perdure.kernel.turn import Turn
@@ -240,7 +241,12 @@ class GatherAction(Action):
         failing = net.net.place()
         if need is None:
             net.net.add(part, "all succeeded", (place,), (done,), unless=(noted,))
-        elif not (is_known and need > total):
+        elif is_known and need > total:
+            message = f"the Gather {step.name!r} never succeeds: it needs {need:g} successes, and dispatches {total}"
+            hint = "Ask for at most as many successes as there are dispatches."
+            join = net.part(f"{step.site}/completion", net.step_name(part), DefectKind.JOIN_NEVER, message, hint)
+            net.net.add(join, "", (place, net.net.place()), (net.start_of(step.next),))  # this explains what follows
+        else:
             net.go(part, "enough succeeded", place, done)
         if need is None or (is_known and 0 < need <= total):
             net.net.add(part, "too few succeeded", (place, noted), (failing,))
