@@ -24,10 +24,10 @@ from perdure.kernel.errors import InvalidDocument, UnfitInput
 from perdure.kernel.json_values import jsontext
 from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, Result
-from perdure.server.handlers.referred_documents import referred_documents
 from perdure.server.route_table import Route
 from perdure.views.administration.access_tokens import AccessRole
 from perdure.views.errors import BadRequest
+from perdure.views.resources.referred_documents import referred_documents
 
 API = "/api/v1"
 LONGEST = 60.0  # seconds that a process may take
@@ -108,7 +108,7 @@ async def _play(
     documents = [AppliedDocument(name, text) for name, text in files.items() if ".test." not in name]
     await call.check_documents(documents)
     async with call.server.plays.turn(call.caller.identity, WAIT):
-        known = await referred_documents(call, documents)
+        known = await referred_documents(call.documents, documents, call.caller.sees)
         named = [word for name in (*known, *apply) for word in ("--apply", name)]  # those of the request count more
         # The server removes it with all that a process that was killed has left there.
         memory = MEMORY if MEMORY.is_dir() else None

@@ -135,12 +135,12 @@ def _steps_before(
     for edge in graph.edges:
         sources.setdefault(edge.target, []).append(edge.source)
     pending = [node.id for node in graph.nodes if node.label == name]
-    found = set(pending)
+    upstream = set(pending)
     for node in pending:
-        new = [source for source in dict.fromkeys(sources.get(node, ())) if source not in found]
+        new = [source for source in dict.fromkeys(sources.get(node, ())) if source not in upstream]
         pending += new
-        found.update(new)
-    labels = {node.label for node in graph.nodes if node.id in found} - {name}
+        upstream.update(new)
+    labels = {node.label for node in graph.nodes if node.id in upstream} - {name}
     return [item for item in flattened(steps) if item[1].state.is_open and item[0][-1] in labels]
 
 

@@ -3,10 +3,11 @@
 Only entries that the caller may see, and never secrets: only what validation asks for, and documents that can be run.
 """
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
 from perdure.documents import UnreadableText, read_documents
+from perdure.engine.client import Client
 from perdure.engine.decision_threads import WORK_OF_TEXT, done_aside
 from perdure.engine.resources.catalog import ResourceNotFound
 from perdure.engine.resources.document_validation import DocumentValidator, calls_others
@@ -16,7 +17,6 @@ from perdure.kernel.errors import Conflict
 from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.lazy_regex import lazy_regex
-from perdure.server.calls import ApiCall
 
 MOST = 200  # entries of the catalog that one request brings
 LONGEST_NAME = 253
@@ -25,24 +25,27 @@ HIDDEN = frozenset({"Secret"})
 _STEM = lazy_regex(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 
-async def referred_documents(call: ApiCall, documents: Sequence[AppliedDocument]) -> dict[str, str]:
-    """Texts by the names of files, directly or through each other."""
-    search = _Search(call, documents)
+async def referred_documents(
+    client: Client, documents: Sequence[AppliedDocument], sees: Callable[[str], bool]
+) -> dict[str, str]:
+    """Texts by the names of files, directly or through each other. `sees`: which namespaces count."""
+    search = _Search(client, documents, sees)
     pending = [document.text for document in documents]
     for text in pending:
-        pending += [found async for found in search.beside(text)]
+        pending += [other async for other in search.beside(text)]
     return search.files
 
 
 class _Search:
-    def __init__(self, call: ApiCall, documents: Sequence[AppliedDocument]) -> None:
-        self.call = call
+    def __init__(self, client: Client, documents: Sequence[AppliedDocument], sees: Callable[[str], bool]) -> None:
+        self.client = client
         self.documents = documents
+        self.sees = sees
         self.files: dict[str, str] = {}
-        self._found: set[ResourceKey] = set()
+        self._known_keys: set[ResourceKey] = set()
         self._asked: set[str] = set()
         self._resources: list[ResourceKey] = []
-        self._validator = DocumentValidator(call.documents.validator.languages, self._fetch)
+        self._validator = DocumentValidator(client.languages, self._fetch)
 
     async def beside(self, text: str) -> AsyncIterator[str]:
         """The texts of further documents that this one refers to."""
@@ -54,14 +57,14 @@ class _Search:
             key = self._resources.pop()
             if self._is_new(key) and (body := await self._body_of(key)):
                 yield self._keep(key.name, body)
-        if not calls_others(language, text.encode()) or not self.call.caller.sees(DEFAULT_NAMESPACE):
+        if not calls_others(language, text.encode()) or not self.sees(DEFAULT_NAMESPACE):
             return
         for name in await done_aside(WORK_OF_TEXT * len(text), lambda: list(_names_in(text))):
             if name in self._asked or len(self._asked) >= MOST:
                 continue
             self._asked.add(name)
             try:
-                callee = await self.call.engine.catalog.find(name, DEFAULT_NAMESPACE)
+                callee = await self.client.catalog.find(name, DEFAULT_NAMESPACE)
             except (Conflict, ResourceNotFound):
                 continue
             if callee is not None and self._is_new(callee.key):
@@ -69,11 +72,10 @@ class _Search:
 
     async def _fetch(self, lookups: Sequence[Lookup]) -> LookupAnswers:
         """What the catalog says to a validation; entries that the caller may not see are not there."""
-        caller = self.call.caller
-        answers = await self.call.engine.known(lookups)
+        answers = await self.client.known(lookups)
         for lookup, answer in answers.items():
             namespace = getattr(lookup, "namespace", "")
-            if namespace and not caller.sees(namespace):
+            if namespace and not self.sees(namespace):
                 answers[lookup] = None if isinstance(lookup, ResourceKey) else []
             elif isinstance(lookup, ResourceKey) and isinstance(answer, dict) and self._is_document(lookup.kind):
                 self._resources.append(lookup)
@@ -81,7 +83,7 @@ class _Search:
 
     async def _body_of(self, key: ResourceKey) -> str:
         """The entry as it was written, in its namespace; empty if it is none of the catalog's own."""
-        catalog = self.call.engine.catalog
+        catalog = self.client.catalog
         try:
             row = await catalog.row(catalog.kind(key.kind), key.name, key.namespace)
         except ResourceNotFound:
@@ -92,11 +94,11 @@ class _Search:
         return jsontext.encode(body).decode()
 
     def _is_document(self, kind: str) -> bool:
-        return kind not in HIDDEN and not self.call.engine.catalog.kind(kind).of_runs
+        return kind not in HIDDEN and not self.client.catalog.kind(kind).of_runs
 
     def _is_new(self, key: ResourceKey) -> bool:
-        is_new = key not in self._found and len(self._found) < MOST
-        self._found.add(key)
+        is_new = key not in self._known_keys and len(self._known_keys) < MOST
+        self._known_keys.add(key)
         return is_new
 
     def _keep(self, name: str, text: str) -> str:
