@@ -346,20 +346,26 @@ class FlowNet:
         ends = Ends(self.net.place())
         begin = self.net.place()
         self.go(part, "", at, begin, is_start=False)
-        if _may_fail(entry, "onEntry"):
+        if self._may_fail(entry, "onEntry"):
             self.go(part, "fails", at, self.failed(ends, UNKNOWN), is_failure=True, is_start=False)
         inner = inside(begin)
         self.go(part, "", inner.ok, ends.ok, is_start=False)
-        if _may_fail(entry, "onSuccess") or _may_fail(entry, "onAlways"):
+        if self._may_fail(entry, "onSuccess") or self._may_fail(entry, "onAlways"):
             self.go(part, "fails", inner.ok, self.failed(ends, UNKNOWN), is_failure=True, is_start=False)
         shaping = entry.phases.get("onFailure")
-        may_fail = _may_fail(entry, "onFailure") or _may_fail(entry, "onAlways")
+        may_fail = self._may_fail(entry, "onFailure") or self._may_fail(entry, "onAlways")
         for failure, place in inner.failures.items():
             shaped = failure if shaping is None or not shaping.envelope else UNKNOWN
             self.go(part, "", place, self.failed(ends, shaped), is_start=False)
             if may_fail:
                 self.go(part, "fails", place, self.failed(ends, UNKNOWN), is_start=False)
         return ends
+
+    def _may_fail(self, entry: MiddlewareEntry, name: str) -> bool:
+        """A phase with expressions that are not constant, or arguments that do not fit."""
+        phase = entry.phase(name)
+        is_plain = is_literal(phase.arguments, phase.shape, phase.envelope, phase.assign)
+        return not is_plain or not isinstance(self.condition(phase.when), bool) or phase_misfits(entry, name)
 
 
 def is_literal(*fields: Field | Assign | None) -> bool:
@@ -370,13 +376,6 @@ def is_literal(*fields: Field | Assign | None) -> bool:
         elif field is not None and not field.is_literal:
             return False
     return True
-
-
-def _may_fail(entry: MiddlewareEntry, name: str) -> bool:
-    """A phase that contains expressions, or arguments that do not fit."""
-    phase = entry.phase(name)
-    is_plain = is_literal(phase.arguments, phase.shape, phase.envelope, phase.assign)
-    return not is_plain or (phase.when is not None and phase.when.expression is not None) or phase_misfits(entry, name)
 
 
 def may_take_time(duration: Any) -> bool:

@@ -4,6 +4,7 @@ A condition that reads steps is checked whenever one of them changes; one that u
 checked at intervals. Otherwise it cannot change, so it is not checked.
 """
 
+from itertools import product
 from typing import TYPE_CHECKING
 
 from perdure.dialects.story.document.context import StoryContext
@@ -33,6 +34,7 @@ from perdure.expressions.gotemplate import (
 from perdure.kernel.graphs.graph import Role
 from perdure.kernel.inputs import CONTROL_WAIT_RANK
 from perdure.kernel.json_values.values import SECOND, Instant, RunId
+from perdure.kernel.lazy_regex import lazy_regex
 from perdure.kernel.turn import Turn
 
 if TYPE_CHECKING:
@@ -181,8 +183,10 @@ class WaitStep(StepKind):
         if truth is True:
             net.succeed(step, at, "is satisfied")
             return
+        senders = _senders(net, step) if truth is None else None
         if truth is None:
-            net.succeed(step, at, "is satisfied", waits=True)
+            for place in [None] if senders is None else [net.ended[name] for name in senders]:
+                net.succeed(step, at, "is satisfied", waits=True, reads=() if place is None else (place,))
         if timeout_of(step) is not None:
             add_timeout(net, step, at)
             return
@@ -192,7 +196,10 @@ class WaitStep(StepKind):
             net.wait_for_ever(step, at, "unbounded-wait", message, hint)
             return
         message = f"wait '{step.name}' waits for ever: nothing that happens later changes its condition"
-        if truth is None:
+        if senders and not any(net.is_before(name, step.name) for name in senders):
+            names = " and ".join(f"'{name}'" for name in sorted(senders))
+            message = f"wait '{step.name}' waits for ever: {names} cannot end before it"
+        elif truth is None:
             message = f"wait '{step.name}' waits for ever if its condition does not hold at once: nothing changes it"
         net.wait_for_ever(step, at, "deadlock", message, hint)
 
@@ -202,7 +209,53 @@ class WaitStep(StepKind):
         if references.reads_any_step or _is_nondeterministic(references):
             return True
         own = step.name
-        return any(not net.is_before(name, own) and not net.is_after(name, own) for name in references.steps)
+        if net.endable is None:
+            net.endable = _endable(net)
+        at_work = [name for name in references.steps if not net.is_before(name, own) and not net.is_after(name, own)]
+        return any(name in net.endable or name not in net.ended for name in at_work)
+
+
+def _senders(net: "StoryNet", step: Step) -> frozenset[str] | None:
+    """Steps of which one must have ended before the condition can hold; None: that cannot be told.
+
+    It reads nothing but their phases and outputs, and is false in every state that they have before they end.
+    """
+    until = _until(step)
+    references = net.reads(until)
+    reads = _PHASE_OR_OUTPUT.findall(until)
+    names = sorted(set(reads))
+    if references.roots != {"steps"} or references.reads_any_step or _is_nondeterministic(references):
+        return None
+    if len(reads) != len(_STEPS.findall(until)) or not 1 <= len(names) <= MOST_SENDERS:
+        return None
+    if not net.ended.keys() >= references.steps:
+        return None
+    states = [{}, *({"phase": phase.value} for phase in StoryPhase if not phase.is_terminal)]
+    for combination in product(states, repeat=len(names)):
+        data = {"steps": dict(zip(names, combination, strict=True))}
+        if net.truth(until, data) in (True, None):
+            return None
+    return frozenset(references.steps) if net.truth(until, {"steps": {}}) not in (True, None) else None
+
+
+def _endable(net: "StoryNet") -> set[str]:
+    """Steps that can end: not waits that, directly or through each other, wait for nothing but themselves."""
+    waits = {
+        name: _senders(net, step)
+        for name, step in net.program.steps.items()
+        if step.kind == "wait" and timeout_of(step) is None and is_template(_until(step))
+    }
+    endable: set[str] = set()
+    is_new = True
+    while is_new:
+        is_new = False
+        for name in net.ended.keys() - endable:
+            senders = waits.get(name)
+            needed = endable.issuperset(net.program.plan.waits.get(name, ()))
+            if needed and (senders is None or not endable.isdisjoint(senders)):
+                endable.add(name)
+                is_new = True
+    return endable
 
 
 def add_timeout(net: "StoryNet", step: Step, at: int) -> None:
@@ -212,6 +265,10 @@ def add_timeout(net: "StoryNet", step: Step, at: int) -> None:
     else:
         net.fail(step, at, "times out", waits=True)
 
+
+MOST_SENDERS = 2  # whose states are tried in every combination
+_PHASE_OR_OUTPUT = lazy_regex(r"\bsteps\.(\w+)\.(?:phase|output)\b")
+_STEPS = lazy_regex(r"\bsteps\b")
 
 SATISFIED = "Wait condition satisfied."
 WAITING = "Waiting for condition."

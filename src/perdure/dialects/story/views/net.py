@@ -7,7 +7,7 @@ Which step fails is not followed: a run in which one may fail has *trouble* from
 be skipped or not. That allows more than runs do, and keeps the number of states proportional to the document.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from perdure.dialects.story.plan.execution_policy import ExecutionPolicy, own_timeout
@@ -60,6 +60,7 @@ class StoryNet:
         self.parts: dict[str, int] = {}
         self.ended: dict[str, int] = {}
         self.todo: dict[str, int] = {}
+        self.endable: set[str] | None = None  # found when a wait asks
         self._may_fail: dict[str, bool] = {}
         self.whole = self.net.part(None)
         for block in BLOCKS:
@@ -87,8 +88,10 @@ class StoryNet:
 
     # What kinds use.
 
-    def succeed(self, step: Step, at: int, choice: str = "succeeds", *, waits: bool = False) -> None:
-        self.net.add(self.parts[step.name], choice, (at,), (self.ended[step.name],), waits=waits)
+    def succeed(
+        self, step: Step, at: int, choice: str = "succeeds", *, waits: bool = False, reads: Sequence[int] = ()
+    ) -> None:
+        self.net.add(self.parts[step.name], choice, (at,), (self.ended[step.name],), waits=waits, reads=reads)
 
     def fail(self, step: Step, at: int, choice: str = "fails", *, waits: bool = False) -> None:
         """The step itself fails, here and not only as part of some trouble."""
