@@ -1,6 +1,7 @@
 """Workers of streaming steps that start, hang, and do not end when they are asked to."""
 
 import asyncio
+import contextlib
 import json
 import threading
 from collections.abc import Iterator
@@ -40,7 +41,12 @@ def workers() -> Iterator[None]:
             context.heartbeat({"n": message.payload["n"]})
             context.emit_signal("last", message.payload["n"])
             context.record_effect(f"n{message.payload['n']}", "ok")
-            paid = context.effect_once("pay", lambda: {"paid": message.payload["n"]})
+            mine = threading.get_ident()
+            paid = context.effect_once(
+                "pay", lambda: {"paid": message.payload["n"], "here": threading.get_ident() == mine}
+            )
+            with contextlib.suppress(ValueError):
+                context.effect_once("fail", lambda: int("x"))
             heard = [event["payload"] for event in context.replay_signals()["events"]]
             return {**paid, "heard": heard}
 
@@ -70,7 +76,7 @@ async def test_a_channel_of_sixteen_is_between_the_hub_and_a_worker(tmp_path: Pa
 
 
 async def test_a_plain_function_uses_its_context_as_in_a_batch(tmp_path: Path) -> None:
-    """STR-091 STR-095: log, heartbeat, signals and effects answer at once; the function runs in a thread."""
+    """STR-091 STR-095: log, heartbeat, signals and effects answer at once; effects run in its own thread."""
     steps = """
   steps:
   - {name: source, ref: {name: numbers}, with: {count: 2}}
@@ -81,7 +87,7 @@ async def test_a_plain_function_uses_its_context_as_in_a_batch(tmp_path: Path) -
         shown = await run.end()
         history = await run.history()
 
-    assert shown["status"]["output"] == {"talk": {"paid": 1, "heard": [0, 1]}}
+    assert shown["status"]["output"] == {"talk": {"paid": 1, "here": True, "heard": [0, 1]}}
     status = shown["stepRuns"]["talk"]["status"]
     assert status["signals"] == {"last": 1} and len(status["effects"]) == 4
     logged = [event["payload"]["log"] for event in history if event["event_type"] == "step.logged"]

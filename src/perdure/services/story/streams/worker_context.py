@@ -1,7 +1,8 @@
 """Messages and the context as the worker of a streaming step sees them (STR-091)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
+import queue
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -221,7 +222,9 @@ class StreamContext(EngramContext):
         """Perform `effect` once for this message, whatever is repeated: the key is its id and yours (STR-068)."""
         message = self.message
         full = f"{self.step}/{'' if message is None else message.message_id}/{key}"
-        return self._wait(self._task_context.effect_once(full, effect))
+        if self._loop is None:
+            return self._task_context.effect_once(full, effect)
+        return _performed_here(self._loop, partial(self._task_context.effect_once, full), effect)
 
     def record_effect(self, key: str, status: str = "succeeded", details: Any = None) -> Any:
         entry = {"key": key, "status": status, "details": details}
@@ -248,3 +251,39 @@ class StreamContext(EngramContext):
         if self._loop is None:
             return work
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def _performed_here(
+    loop: asyncio.AbstractEventLoop, once: Callable[[Callable[[], Any]], Any], effect: Callable[[], Any]
+) -> Any:
+    """Have an effect claimed and recorded by the loop, and perform it in this thread, which may block."""
+    turns: queue.SimpleQueue[asyncio.Future[Any] | None] = queue.SimpleQueue()
+
+    def begin() -> asyncio.Future[Any]:
+        performed: asyncio.Future[Any] = loop.create_future()
+        turns.put(performed)
+        return performed
+
+    answer = asyncio.run_coroutine_threadsafe(once(begin), loop)
+    answer.add_done_callback(lambda _: turns.put(None))
+    if (performed := turns.get()) is not None:  # None: it was performed before, or is refused
+        result, failure = None, None
+        try:
+            result = effect()
+            if isinstance(result, Coroutine):
+                result = asyncio.run_coroutine_threadsafe(result, loop).result()
+        except Exception as error:
+            failure = RuntimeError("the effect raised StopIteration") if isinstance(error, StopIteration) else error
+        except BaseException as error:  # such as SystemExit: it ends the worker, not the loop
+            failure = RuntimeError(f"the effect raised {error!r}")
+        loop.call_soon_threadsafe(_settle, performed, result, failure)
+    return answer.result()
+
+
+def _settle(performed: "asyncio.Future[Any]", result: Any, failure: Exception | None) -> None:
+    if performed.done():  # nobody waits for it any more
+        return
+    if failure is None:
+        performed.set_result(result)
+    else:
+        performed.set_exception(failure)
