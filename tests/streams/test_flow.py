@@ -314,3 +314,25 @@ async def test_an_engram_can_be_tested_without_a_story() -> None:
     outputs, undone = await stream(each, [{"n": 1}, {"message": {"payload": {"n": 2}, "message_id": "x"}}])
     assert [(output["messageId"], output["payload"]["n"]) for output in outputs] == [("input-1", 2), ("x", 3)]
     assert undone == []
+
+
+async def test_a_tested_engram_has_the_context_of_a_stream() -> None:
+    """STR-068 STR-094 STR-130: effects once for each message, ids and metadata of answers, an end for who waits."""
+
+    def pays(config: Any, message: Any, context: Any) -> Any:
+        context.heartbeat()
+        context.publish({"before": True})
+        return context.effect_once("pay", lambda: {"paid": message.payload["n"]})
+
+    async def stays(config: Any, messages: Any, context: Any) -> None:
+        await context.emit_signal("here", 1)
+        await context.wait_cancelled()
+        await context.publish((await context.replay_signals())["events"])
+
+    inputs = [{"n": 1}, {"message": {"payload": {"n": 2}, "metadata": {"k": "v"}}}]
+    outputs, _ = await stream(pays, inputs)
+    assert [output["messageId"] for output in outputs] == ["input-1", "input-1.1", "input-2", "input-2.1"]
+    assert [output["payload"] for output in outputs[1::2]] == [{"paid": 1}, {"paid": 2}]
+    assert outputs[3]["metadata"] == {"k": "v"}
+    outputs, _ = await stream(stays, [])
+    assert outputs[0]["payload"] == [{"seq": 1, "key": "here", "payload": 1}]
