@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import cached_property
@@ -166,16 +165,13 @@ def stream_performer() -> tuple[list[str], Callable[..., Awaitable[None]]]:
 
 
 def load_sources(sources: Iterable[str]) -> None:
-    """Import modules or files that register providers. What they print does not go to a command's answer."""
-    from contextlib import redirect_stdout
-
+    """Import modules or files that register providers."""
     from perdure.providers.source_loading import LoadError, load
     from perdure.views.errors import LoadFailed
 
     for source in sources:
         try:
-            with redirect_stdout(sys.stderr):
-                load(source)
+            load(source)
         except LoadError as error:
             raise LoadFailed(str(error)) from error
 

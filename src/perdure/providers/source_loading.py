@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import sys
 import traceback
+from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
 
@@ -23,7 +24,7 @@ def load(source: str, registry: Registry = shared) -> None:
     """Import `file.py` or `package.module` once.
 
     A file's folder is appended to the import path, so that it finds modules beside it; subprocesses load the same
-    sources again.
+    sources again. What it prints goes to stderr: stdout is for the answer of a command.
     """
     if source in registry.sources:
         return
@@ -32,10 +33,11 @@ def load(source: str, registry: Registry = shared) -> None:
     if name in registry.sources:
         return
     try:
-        if is_file:
-            _import_file(Path(name))
-        else:
-            importlib.import_module(source)
+        with redirect_stdout(sys.stderr):
+            if is_file:
+                _import_file(Path(name))
+            else:
+                importlib.import_module(source)
     except (Exception, SystemExit) as error:
         raise LoadError(source, f"{type(error).__name__}: {_problem(error)}", _position(error)) from error
     registry.sources.append(name)

@@ -15,8 +15,8 @@ from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.engine.resources.document_validation import DocumentValidator
 from perdure.kernel.errors import RunNotFound
-from perdure.stores.errors import StoreMissing
 from perdure.views.drawing import markup
+from perdure.views.errors import StoreMissing
 from perdure.views.resources.document_check import ProblemsFound, validate
 from perdure.views.resources.example_drawing import ExampleDrawing
 from perdure.views.resources.soundness_findings import SoundnessFinding, with_findings
