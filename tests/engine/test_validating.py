@@ -78,7 +78,7 @@ DAMAGES = [
     ("UPDATE programs SET text = CAST(text || x'20' AS BLOB)", "documents", "when it was pinned"),
     ("UPDATE runs SET status = 'failed' WHERE name = 'over'", "runs", "its row says failed, its history succeeded"),
     ("UPDATE runs SET ended_at = NULL WHERE name = 'over'", "runs", "its row says"),
-    ("UPDATE runs SET due = NULL WHERE name = 'sleeping'", "runs", "nobody would wake it in time"),
+    ("UPDATE runs SET due = NULL WHERE name = 'sleeping'", "runs", "nothing would wake it in time"),
     ("UPDATE runs SET has_work = 0 WHERE name = 'busy'", "runs", "no restart would continue it"),
     ("UPDATE runs SET language = 'latin' WHERE name = 'over'", "runs", "'latin', which is not loaded here"),
     ("DELETE FROM runs WHERE name = 'offered'", "tasks", "task 1 of a run that is not there"),

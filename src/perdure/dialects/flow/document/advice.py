@@ -70,7 +70,6 @@ _WHERE_ROOTS_ARE = {
     "call": "It exists inside `call`. `output`, `assign` and `catch` of the Step read `step.result`.",
     "match": "It exists in the cases of a Match Step.",
     "middleware": "It exists inside an entry of `middleware`.",
-    "failure": "It exists in `catch`.",
 }
 
 
