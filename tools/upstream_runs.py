@@ -3,7 +3,8 @@
 Each accepted Playbook is one `perdure run` with a limit of time, in an empty folder and with an empty database of a
 real PostgreSQL. Addresses of services that are simple to offer (an echo service, the project's own test service, NATS)
 become addresses of servers on this machine; nothing else is reached. A document that needs more is not run, and the
-reason is counted: which host, which program, which cloud.
+reason is counted: which host, which program, which cloud. One that reads bare names and has no other word of profile
+"io" is run with `executor.spec.compat: io`, as `perdure check` advises.
 """
 
 import asyncio
@@ -26,7 +27,12 @@ from psycopg.conninfo import conninfo_to_dict
 from tests import nats_server, postgres
 from tools.upstream_services import echo_service, test_service, why_not
 
+from perdure.dialects.playbook.document import vocabulary
+from perdure.dialects.playbook.document.template_advice import PROGRAM_TEXTS
+from perdure.dialects.playbook.document.tool_forms import tasks_of
+from perdure.dialects.playbook.plan.program import SCOPES
 from perdure.documents import UnreadableText, read_document
+from perdure.expressions.jinja import Template
 
 LIMIT = 60.0  # seconds, for one document
 
@@ -177,7 +183,7 @@ def _run(
     for number, member in enumerate((document, *children)):
         file = folder / str(number) / Path(member.path.partition(":")[0]).name
         file.parent.mkdir()
-        file.write_text(_with_addresses(member.text, offered))
+        file.write_text(_with_addresses(_with_profile(member.text), offered))
         applied += ["--apply", str(file)] if number else [str(file)]
     store = ["--db", f"sqlite:///{folder}/runs.db", "--json"]
     environment = {**os.environ, **secrets, "HOME": str(folder), "PERDURE_SCRIPTS_DIR": str(document.repository)}
@@ -196,6 +202,31 @@ def _perdure(words: Sequence[str], folder: Path, environment: Mapping[str, str])
         [sys.executable, "-m", "perdure", *words],
         cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False,
     )  # fmt: skip
+
+
+def _with_profile(text: str) -> str:
+    """A document that only bare names show to be in profile "io" is run in it, as `perdure check` advises."""
+    document = _read(text) or {}
+    steps = list(vocabulary.steps_of(document))
+    words = [vocabulary.step_vocabulary(step, path) for path, step in steps]
+    if vocabulary.requested_profile(document) or any(step.io or step.canonical for step in words):
+        return text
+    workload = document.get("workload")
+    known = {step["step"] for _, step in steps if isinstance(step.get("step"), str)}
+    known |= workload.keys() if isinstance(workload, dict) else set()
+    if known.isdisjoint(name for _, step in steps for name in _names_read(step) - SCOPES):
+        return text
+    executor = document.get("executor") or {}
+    spec = {**(executor.get("spec") or {}), "compat": "io"}
+    return json.dumps({**document, "executor": {**executor, "spec": spec}}, default=str)
+
+
+def _names_read(step: Mapping[str, Any]) -> frozenset[str]:
+    names = Template([arc.get(name) for arc in vocabulary.arcs_of(step) for name in ("when", "args")]).reads.names
+    for task in tasks_of(str(step.get("step", "")), step.get("tool")):
+        if isinstance(task.body, dict):
+            names |= Template({name: task.body[name] for name in task.body if name not in PROGRAM_TEXTS}).reads.names
+    return names
 
 
 def _with_addresses(text: str, offered: Mapping[str, str]) -> str:

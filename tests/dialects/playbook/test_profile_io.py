@@ -44,22 +44,6 @@ def test_a_document_with_words_of_the_profile_alone_is_read_in_it(body: str) -> 
     assert bool(refused) == ("output" not in body and "call.done" not in body)
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        ("tool: {kind: noop, result: '{{ name }}'}", True),  # a default of the workload
-        ("tool: {kind: noop, result: '{{ workload.name }}'}", False),
-        ("tool: {kind: noop, result: '{{ other | default(1) }}'}", False),  # nothing has it in either vocabulary
-        ("tool: {kind: noop, args: {name: '{{ name }}'}}", False),  # `args` is canonical
-        ("tool: {kind: noop}, next: {arcs: [{step: b, when: '{{ a.ok }}'}]}", True),  # a result of a step
-        ("tool: {kind: python, code: 'x = \"{{ name }}\"'}", False),  # program text is not a template
-    ],
-)
-def test_a_document_with_neither_vocabulary_is_read_in_it_if_it_reads_bare_names(body: str, expected: bool) -> None:
-    """PBK-158: in the canonical vocabulary it could only fail."""
-    assert is_io(step(body, "workload: {name: x}\n")) is expected
-
-
 def test_a_result_is_read_by_the_name_of_its_step() -> None:
     """PBK-158 PBK-173: `data` of a result that has none is the result; small members of a large one are at hand."""
     text = playbook("""
@@ -153,6 +137,7 @@ workflow:
     [
         "tool: {kind: noop}",
         'tool: {kind: noop, result: "{{ bare }}"}',
+        'tool: {kind: noop, result: "{{ a.ok }}"}',
         "tool: {kind: noop, args: {}}",
         "tool: {kind: noop, args: {}}, next: {arcs: [{step: b, when: \"{{ args.x == 'call.done' }}\"}]}",
     ],

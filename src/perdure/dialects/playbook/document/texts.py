@@ -85,7 +85,7 @@ def _check_names(cursor: Cursor, reads: TemplateReads, scope: frozenset[str]) ->
             cursor.warn(
                 "PBK-146",
                 f"there is no {name!r} here{guess(name, sorted(scope))}",
-                hint=f"Readable here: {_listed(scope)}.",
+                hint=f"Readable here: {_listed(scope)}. Bare names need `executor.spec.compat: io`.",
             )
 
 

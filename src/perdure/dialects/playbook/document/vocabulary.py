@@ -1,8 +1,7 @@
 """Which of the two vocabularies a document uses: the canonical one, or the one of profile "io" (10.4).
 
-Only members that exist in one of the two count. A bare name does not, if there are any: in a canonical document it is a
-mistake. A document without any, which reads defaults of its workload or results of its steps by their bare names, is
-one of profile "io": in the canonical vocabulary it could only fail.
+Only members that exist in one of the two count. A bare name does not (PBK-146): in a canonical document it is a mistake
+and is reported as one.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,14 +10,12 @@ from typing import Any
 import msgspec
 
 from perdure.dialects.playbook.document.tool_forms import tasks_of
-from perdure.dialects.playbook.plan.program import SCOPES
 from perdure.documents.paths import Path
 from perdure.expressions.jinja import Template
 from perdure.kernel.lazy_regex import lazy_regex
 
 OLD_EVENT = lazy_regex(r"""(?P<quote>['"])call\.(?P<end>done|error)(?P=quote)""")
 PROFILES = ("io", "none")
-PROGRAM_TEXTS = ("code", "script", "desc")  # never templates, whatever the kind of their task
 BOUND_NAMES = ("index", "count", "parent", "id")  # of every iteration
 
 
@@ -61,26 +58,7 @@ def is_io(data: Any, workbook: Mapping[str, tuple[Path, Any]]) -> bool:
         vocabulary += step_vocabulary(step, path)
     for path, body in workbook.values():
         vocabulary += task_vocabulary(body, ("workbook", *path))
-    if vocabulary.io or vocabulary.canonical:
-        return not vocabulary.canonical
-    return _reads_bare_names(data)
-
-
-def _reads_bare_names(data: Mapping[str, Any]) -> bool:
-    steps = [step for _, step in steps_of(data)]
-    workload = data.get("workload")
-    known = {step["step"] for step in steps if isinstance(step.get("step"), str)}
-    known |= workload.keys() if isinstance(workload, dict) else set()
-    return any(not known.isdisjoint(_names_read(step) - SCOPES) for step in steps)
-
-
-def _names_read(step: Mapping[str, Any]) -> frozenset[str]:
-    names = Template([arc.get(name) for arc in arcs_of(step) for name in ("when", "args")]).reads.names
-    for task in tasks_of(str(step.get("step", "")), step.get("tool")):
-        if isinstance(task.body, dict):
-            kept = {name: value for name, value in task.body.items() if name not in PROGRAM_TEXTS}
-            names |= Template(kept).reads.names
-    return names
+    return bool(vocabulary.io) and not vocabulary.canonical
 
 
 def steps_of(data: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
