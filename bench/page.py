@@ -28,7 +28,7 @@ from bench.summary import (
     peers,
     verdicts,
 )
-from bench.workloads import SYNCS, WORKLOADS, Metric, Workload
+from bench.workloads import SYNCS, WORKLOADS, Metric, Workload, workload_named
 
 PAGE = ROOT / "docs" / "performance.md"
 PLOTS = ROOT / "docs" / "performance"
@@ -49,8 +49,12 @@ def write(figures: Path) -> None:
 def generated(results: Results) -> str:
     parts = [
         _about(results),
-        "### Goals and results\n\n" + _goals(results, mine(results, on_postgres=False)),
-        *(["On PostgreSQL:\n\n" + _goals(results, there)] if (there := mine(results, on_postgres=True)) else []),
+        "### Goals and results\n\n" + _goals(results, _written_by_users(results, on_postgres=False)),
+        *(
+            ["On PostgreSQL:\n\n" + _goals(results, there)]
+            if (there := _written_by_users(results, on_postgres=True))
+            else []
+        ),
         "### Every figure\n\n" + _figures(results),
         "### Syncs per step\n\n" + _syncs(results),
         *[_curve(results, curve) for curve in CURVES if results["curves"].get(curve.name)],
@@ -60,6 +64,10 @@ def generated(results: Results) -> str:
         "### Peers\n\n" + _peers(results),
     ]
     return "\n".join(parts)
+
+
+def _written_by_users(results: Results, *, on_postgres: bool) -> list[str]:
+    return [name for name in mine(results, on_postgres=on_postgres) if not is_test_dialect(name)]
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
@@ -100,13 +108,13 @@ def _goals(results: Results, names: list[str]) -> str:
             goal, other = goals[names[0]][at].goal, goals[names[0]][at].peer
             theirs = figure(results, workload.name, other, metric.name) if other else None
             shown = f"{results['subjects'][other]['title']} {number(theirs.median)}" if other and theirs else "–"
-            rows.append([f"{workload.name.upper()} {metric.title}", goal, shown, *told])
+            rows.append([f"{workload.label}: {metric.title}", goal, shown, *told])
     for workload_name, most in () if is_on_postgres(names[0]) else SYNCS.items():
         found = results["syncs"].get(workload_name, {})
         told = [
             _verdict(value, value <= most) if isinstance(value := found.get(name), float) else "–" for name in names
         ]
-        rows.append([f"{workload_name.upper()} syncs per step", f"≤ {most}", "–", *told])
+        rows.append([f"{workload_named(workload_name).label}: syncs per step", f"≤ {most}", "–", *told])
     titles = [results["subjects"][name]["title"] for name in names]
     return table(["", "goal", "compared with", *titles], rows)
 
@@ -124,14 +132,15 @@ def _figures(results: Results) -> str:
         rows = [row for name in results["subjects"] if (row := _row(results, workload, name)) is not None]
         if not rows:
             continue
-        text.append(f"**{workload.name.upper()}**: {workload.title(sizes)}\n")
+        label = workload.label[0].upper() + workload.label[1:]
+        text.append(f"**{label}**: {workload.title(sizes)}\n")
         for name, title in workload.limits:
             if found := [one[name] for one in results["limits"] if name in one]:
                 most = number(statistics.median(found))
                 rows.append([f"*{title}*", f"*{most}*", *["–"] * (len(workload.metrics) - 1)])
         header = ["", *[f"{metric.title}{f', {metric.unit}' if metric.unit else ''}" for metric in workload.metrics]]
         text.append(table(header, rows))
-        text.append(f"![{workload.name.upper()}](performance/{workload.name}.svg)\n")
+        text.append(f"![{label.replace('`', '')}](performance/{workload.name}.svg)\n")
     return "\n".join(text)
 
 
@@ -161,7 +170,7 @@ def _syncs(results: Results) -> str:
     for name, about in results["subjects"].items():
         cells = [results["syncs"].get(workload, {}).get(name, "–") for workload in SYNCS]
         rows.append([about["title"], *[number(cell) if isinstance(cell, float) else str(cell) for cell in cells]])
-    return table(["", *[workload.upper() for workload in SYNCS]], rows)
+    return table(["", *[workload_named(workload).label for workload in SYNCS]], rows)
 
 
 def _curve(results: Results, curve: Any) -> str:
@@ -195,7 +204,8 @@ def _kinds(results: Results) -> str:
     rows = []
     for workload in BY_KIND:
         plain = [figure(results, workload, name, "steps_per_s") for name in names]
-        rows.append([f"{workload.upper()}, plain (a thread)", *[number(one.median) if one else "–" for one in plain]])
+        label = workload_named(workload).label
+        rows.append([f"{label}, plain (a thread)", *[number(one.median) if one else "–" for one in plain]])
         for kind in KINDS:
             speeds = [
                 [
@@ -206,7 +216,7 @@ def _kinds(results: Results) -> str:
                 for name in names
             ]
             told = [number(statistics.median(found)) if found else "–" for found in speeds]
-            rows.append([f"{workload.upper()}, {kind}", *told])
+            rows.append([f"{label}, {kind}", *told])
     titles = [results["subjects"][name]["title"] for name in names]
     about = "Steps/s in the same run: a plain function runs in a thread, one of the others on the event loop."
     return f"### Kinds of functions\n\n{about}\n\n" + table(["", *titles], rows)
@@ -220,7 +230,7 @@ def _split(results: Results) -> str:
     ]
     titles = [results["subjects"][name]["title"] for name in found]
     about = "Microseconds; medians of all steps of one run, piece after piece."
-    return f"### Where the time of a step of W4 goes\n\n{about}\n\n" + table(["", *titles], rows)
+    return f"### Where the time of a step of one long workflow goes\n\n{about}\n\n" + table(["", *titles], rows)
 
 
 def _profile(results: Results) -> str:
@@ -234,7 +244,7 @@ def _profile(results: Results) -> str:
     rows.sort(key=lambda row: -int(row[-1].rstrip("%")))
     titles = [results["subjects"][name]["title"] for name in found]
     text = [
-        "### Where the time of W1 goes\n",
+        "### Where the time of short workflows goes\n",
         "Shares of the work on the event loop, by package, without waiting.\n",
         table(["", *titles], rows),
     ]
@@ -267,7 +277,7 @@ def plots(results: Results) -> dict[str, str]:
                 rows.append(svg.Bar(about["title"], found.median, found.low, found.high, about["ours"]))
         if rows:
             rows.sort(key=lambda row: -row.value if metric.higher else row.value)
-            title = f"{workload.name.upper()}: {workload.title(sizes).replace('`', '')}"
+            title = f"{workload.label}: {workload.title(sizes)}".replace("`", "")
             way = "more is better" if metric.higher else "less is better"
             drawn[f"{workload.name}.svg"] = svg.bars(
                 title, metric.unit, rows, note=f"{metric.title}, {metric.unit}; {way}"

@@ -4,7 +4,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Any
 
-from bench.workloads import BEST, WORKLOADS, Metric, Workload
+from bench.workloads import BEST, WORKLOADS, Metric, Workload, workload_named
 
 Results = dict[str, Any]
 
@@ -61,8 +61,12 @@ def mine(results: Results, *, on_postgres: bool | None = None) -> list[str]:
 
 def in_order(results: Results) -> Results:
     """With the languages that users write first: the test dialect only shows what the kernel costs."""
-    subjects = sorted(results["subjects"].items(), key=lambda item: is_test_dialect(item[0]))
-    return {**results, "subjects": dict(subjects)}
+
+    def last(found: dict[str, Any]) -> dict[str, Any]:
+        return dict(sorted(found.items(), key=lambda item: is_test_dialect(item[0])))
+
+    sorted_too = {name: last(results[name]) for name in ("subjects", "split", "profile") if results.get(name)}
+    return {**results, **sorted_too, "curves": {name: last(lines) for name, lines in results["curves"].items()}}
 
 
 def is_test_dialect(subject: str) -> bool:
@@ -99,7 +103,7 @@ def verdicts(results: Results, workload: Workload, metric: Metric, subject: str)
     if metric.beside is not None and is_on_postgres(subject):
         other, times = metric.beside
         theirs = figure(results, other, subject, metric.name)
-        told.append(_ratio(f"one engine, {other.upper()}", None, metric, times, ours, theirs))
+        told.append(_ratio(f"{workload_named(other).label} with one engine", None, metric, times, ours, theirs))
     if metric.bound is not None and not is_on_postgres(subject):
         value = ours.median if ours else None
         is_met = None if value is None else value >= metric.bound if metric.higher else value <= metric.bound

@@ -31,6 +31,8 @@ class Metric:
 @dataclass(frozen=True)
 class Workload:
     name: str
+    label: str
+    """What readers call it."""
     title: Callable[[Sizes], str]
     metrics: tuple[Metric, ...]
     limits: tuple[tuple[str, str], ...] = ()
@@ -50,18 +52,21 @@ _STEPS = ("steps_per_s", "speed", "steps/s", True)
 WORKLOADS: tuple[Workload, ...] = (
     Workload(
         "w1",
+        "short workflows",
         lambda sizes: f"{sizes.workflows:,} workflows of {sizes.steps} sequential steps",
         (Metric(*_STEPS, times_best=8, versus=("dbos", 20), on_postgres=(("absurd", 3.5), ("dbos_postgres", 15))),),
         _BATCHES,
     ),
     Workload(
         "w2",
+        "parallel steps",
         lambda sizes: f"one workflow, {sizes.width:,} parallel steps, gathered",
         (Metric(*_STEPS, times_best=12, on_postgres=((BEST, 7),)),),
         _BATCHES,
     ),
     Workload(
         "w3",
+        "one step, start to result",
         lambda sizes: f"start to result of a 1-step workflow, one at a time, {sizes.starts:,} times",
         (
             Metric("p50_ms", "median", "ms", False, times_best=1 / 3),
@@ -70,6 +75,7 @@ WORKLOADS: tuple[Workload, ...] = (
     ),
     Workload(
         "w4",
+        "one long workflow",
         lambda sizes: f"one workflow of {sizes.rounds:,} sequential steps",
         (
             Metric(*_STEPS, times_best=4, on_postgres=((BEST, 2),)),
@@ -79,7 +85,8 @@ WORKLOADS: tuple[Workload, ...] = (
     ),
     Workload(
         "w5",
-        lambda sizes: "`kill -9` in the middle of W1, restart",
+        "restart after `kill -9`",
+        lambda sizes: "`kill -9` in the middle of the short workflows, then a restart",
         (
             Metric("recover_s", "restart to all complete", "s", False, times_best=1 / 2),
             Metric("lost", "workflows lost or wrong", "workflows", False, bound=0),
@@ -88,7 +95,8 @@ WORKLOADS: tuple[Workload, ...] = (
     ),
     Workload(
         "w6",
-        lambda sizes: "at rest; cold start to first result",
+        "start and rest",
+        lambda sizes: "a process with an open engine; cold start to first result",
         (
             Metric("rss_mb", "memory at rest", "MB", False, bound=45),
             Metric("cold_s", "cold start to first result", "s", False, bound=0.3),
@@ -96,7 +104,8 @@ WORKLOADS: tuple[Workload, ...] = (
     ),
     Workload(
         "w7",
-        lambda sizes: f"{sizes.parked:,} parked in a durable wait",
+        "waiting workflows",
+        lambda sizes: f"{sizes.parked:,} workflows parked in a durable wait",
         (
             Metric("starts_per_s", "starts", "starts/s", True, times_best=9),
             Metric("ram_kb", "memory of each", "KB", False, bound=0.5),
@@ -107,7 +116,8 @@ WORKLOADS: tuple[Workload, ...] = (
     ),
     Workload(
         "w8",
-        lambda sizes: f"the {sizes.workflows:,} workflows of W1 shared out to two engines on one PostgreSQL server",
+        "short workflows, two engines",
+        lambda sizes: f"the {sizes.workflows:,} short workflows shared out to two engines on one PostgreSQL server",
         (Metric(*_STEPS, beside=("w1", 1)),),
     ),
 )

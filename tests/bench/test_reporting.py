@@ -131,9 +131,9 @@ def test_kinds_of_functions_are_told_beside_the_plain_ones() -> None:
 
     text = page.generated(found)
 
-    assert "| W1, plain (a thread) | 8,000 |" in text
-    assert "| W1, async | 11,000 |" in text
-    assert "| W4, inline | – |" in text
+    assert "| short workflows, plain (a thread) | 8,000 |" in text
+    assert "| short workflows, async | 11,000 |" in text
+    assert "| one long workflow, inline | – |" in text
 
 
 def test_plots_are_pictures_with_a_name_for_both_grounds() -> None:
@@ -142,7 +142,7 @@ def test_plots_are_pictures_with_a_name_for_both_grounds() -> None:
 
         assert picture.attrib["aria-label"]
         assert "prefers-color-scheme: dark" in text
-    assert "W1: 200 workflows" in page.plots(results(flow=[8_000]))["w1.svg"]
+    assert "short workflows: 200 workflows" in page.plots(results(flow=[8_000]))["w1.svg"]
 
 
 def test_no_label_of_a_plot_is_cut_and_the_test_dialect_is_in_none() -> None:

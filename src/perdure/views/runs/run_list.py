@@ -122,8 +122,11 @@ async def short_ids(client: "Client", rows: Sequence[RunRow]) -> dict[RunId, str
         if len(roots) > MOST_LOOKED_UP:
             length += 3
         else:
-            while length < len(run) and len(await client.store.find_by_prefix(run[:length])) > 1:
-                length += 1
+            while length < len(run):
+                others = [other for other in await client.store.find_by_prefix(run[:length]) if other != run]
+                if not others:
+                    break
+                length = min(len(run), max(_shared(other, run) for other in others) + 1)  # nothing shorter will do
         if length > LONG:
             end = SHORT if len(roots) > MOST_LOOKED_UP else await _end_of(client, run)
             shorter[run] = f"{run[:SHORT]}…{run[-end:]}"
