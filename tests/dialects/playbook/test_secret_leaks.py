@@ -81,7 +81,7 @@ def test_nothing_secret_is_left(perdure_line: CommandLine, verbosity: tuple[str,
         perdure_line.here("ps", "--json", "--db", "sqlite:///runs.db").out,
     ]
 
-    assert done.json["failures"][-1]["error"]["message"] == "'[redacted]'"
+    assert done.json["failures"][-1]["error"]["message"] == "no such key: '[redacted]'"
     assert done.json["ctx"]["seen"] == "token [redacted]"
     assert done.json["ctx"]["told"]["code"] == 3
     files = [path for path in folder.iterdir() if path.name.startswith("runs.db")]

@@ -11,6 +11,9 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from perdure.kernel.json_values.json_size import NODES as NODES
+from perdure.kernel.json_values.json_size import is_large as is_large
+from perdure.kernel.json_values.json_size import weigh as weigh
 from perdure.kernel.turn_budget import current, pay, rest, rests
 
 _encoder = msgspec.json.Encoder()
@@ -25,13 +28,6 @@ PIECE = 128 * 1024
 _LONGEST_ESCAPE = 12  # bytes, of two halves of a character
 _TRIES = 8  # to find the end of a piece
 _SEPARATED_AT_ONCE = 20_000  # elements or members
-NODES = 4_000
-"""Values in one piece when writing."""
-SMALL_PART, MOST_WEIGHTS = 64, 20_000  # values of a small part; weights that are kept of such parts
-
-_LARGE_NUMBER = 1 << 512
-_HOLDERS = frozenset({dict, list, tuple})
-_TEXTS = frozenset({str, msgspec.Raw})
 _WITHOUT_FLOATS = frozenset({str, int, bool, type(None), bytes})
 _PRICE_OF_READING = 2  # bytes per unit of work
 _PRICE_OF_WRITING = 8
@@ -182,120 +178,13 @@ def encode(value: Any) -> bytes:
     return text
 
 
-def is_large(value: Any, most: int = NODES) -> bool:
-    """Whether a value is large enough to be written elsewhere, or in pieces."""
-    return weigh(value, most) > most
-
-
-def weigh(value: Any, most: int) -> int:
-    """How many values it contains, long texts and numbers counted for more; counting stops above the limit."""
-    if type(value) not in _HOLDERS:
-        return len(value) >> 6 if type(value) in _TEXTS else _weigh_digits(value) if type(value) is int else 0
-    weight = 0
-    pending = [value]
-    for holder in pending:
-        weight += len(holder)
-        if weight > most:
-            break
-        for item in holder.values() if type(holder) is dict else holder:
-            kind = type(item)
-            if kind is str:
-                weight += len(item) >> 6
-            elif kind in _HOLDERS:
-                pending.append(item)
-            elif kind is int and not -_LARGE_NUMBER < item < _LARGE_NUMBER:
-                weight += _weigh_digits(item)
-    return weight
-
-
-def _weigh_digits(number: int) -> int:
-    """Writing them takes the square of their number."""
-    return number.bit_length() ** 2 >> 19
-
-
 def _in_pieces(value: Any) -> bytes:
+    if len(value) <= PIECE if type(value) is str else not is_large(value):
+        return _encoder.encode(value)
     try:
-        return _encode_in_pieces(value)
+        return _write_large(value)
     except RecursionError:  # the encoder supports deeper nesting
         return _encoder.encode(value)
-
-
-def _encode_in_pieces(value: Any) -> bytes:
-    """As the encoder writes it, in groups of elements and members."""
-    kind = type(value)
-    if kind is str and len(value) > PIECE:
-        pieces = (_encoder.encode(value[at : at + PIECE])[1:-1] for at in range(0, len(value), PIECE))
-        return b'"%b"' % b"".join(pieces)
-    if kind not in (list, dict) or not is_large(value):
-        return _encoder.encode(value)
-    weights: dict[int, int] = {}
-    _weigh_parts(value, weights)
-    return _encode_large(value, weights)
-
-
-def _weigh_parts(value: Any, weights: dict[int, int]) -> int:
-    """As `weigh`, to the end. Weights of parts are kept by identity, since they are asked for again; those of small
-    parts only as long as there are few.
-    """
-    weight = len(value)
-    for item in value.values() if type(value) is dict else value:
-        kind = type(item)
-        if kind is str:
-            weight += len(item) >> 6
-        elif kind in _HOLDERS:
-            weight += weights.get(id(item)) or _weigh_parts(item, weights)
-        elif kind is int and not -_LARGE_NUMBER < item < _LARGE_NUMBER:
-            weight += _weigh_digits(item)
-    if weight > SMALL_PART:
-        weights[id(value)] = weight
-        rest()
-    elif len(weights) < MOST_WEIGHTS:
-        weights[id(value)] = weight
-    return weight
-
-
-def _encode_large(value: Any, weights: dict[int, int]) -> bytes:
-    if type(value) is list:
-        return b"[%b]" % b",".join(_elements_of(value, weights))
-    return b"{%b}" % b",".join(_members_of(value, weights)) if type(value) is dict else _encode_in_pieces(value)
-
-
-def _elements_of(items: list[Any], weights: dict[int, int]) -> Iterator[bytes]:
-    group: list[Any] = []
-    weight = 0
-    for element in items:
-        more = 1 + (weights.get(id(element)) or weigh(element, NODES))
-        weight += more
-        if weight > NODES and group:
-            yield _encoder.encode(group)[1:-1]
-            rest()
-            group, weight = [], more
-        if more > NODES:
-            yield _encode_large(element, weights)
-            weight = 0
-        else:
-            group.append(element)
-    if group:
-        yield _encoder.encode(group)[1:-1]
-
-
-def _members_of(items: dict[Any, Any], weights: dict[int, int]) -> Iterator[bytes]:
-    group: dict[Any, Any] = {}
-    weight = 0
-    for name, member in items.items():
-        more = 1 + (weights.get(id(member)) or weigh(member, NODES))
-        weight += more
-        if weight > NODES and group:
-            yield _encoder.encode(group)[1:-1]
-            rest()
-            group, weight = {}, more
-        if more > NODES:
-            yield _encoder.encode({name: 0})[1:-2] + _encode_large(member, weights)
-            weight = 0
-        else:
-            group[name] = member
-    if group:
-        yield _encoder.encode(group)[1:-1]
 
 
 def _refuse_non_finite(value: Any) -> None:
@@ -317,9 +206,15 @@ def canonical(value: Any) -> bytes:
     from perdure.kernel.json_values.large_json import in_order
 
     try:
-        return _encode_in_pieces(in_order(value))
+        return _write_large(in_order(value))
     except RecursionError:  # the encoder supports deeper nesting
         return _sorted_encoder.encode(value)
+
+
+def _write_large(value: Any) -> bytes:
+    from perdure.kernel.json_values.large_json import write_large  # most processes never write one
+
+    return write_large(value)
 
 
 def _read_large(text: str, decoder: json.JSONDecoder) -> Any:

@@ -1,14 +1,17 @@
-"""Large JSON text, read and sorted by short calls into C: one long call would hold up every other thread.
+"""Large JSON text, read, sorted and written by short calls into C: one long call would hold up every other thread.
 
 The standard decoder reads what fits into a window of the text: the rest of a list or object, else as many of its
 elements as fit, else one by one. An element that is longer than the window is read in the same way.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import merge
 from json import JSONDecodeError, JSONDecoder
 from typing import Any
 
+import msgspec
+
+from perdure.kernel.json_values.json_size import HOLDERS, LARGE_NUMBER, NODES, is_large, weigh, weigh_digits
 from perdure.kernel.lazy_regex import lazy_regex
 from perdure.kernel.turn_budget import rest
 
@@ -20,6 +23,10 @@ _BLANKS_AT_ONCE = 100_000  # characters
 _SCANNED_AT_ONCE = 1_000_000
 _SORTED_AT_ONCE = 20_000  # names
 _LONGEST_ESCAPE = 12  # characters, of two halves of a character
+_WRITTEN_AT_ONCE = 128 * 1024  # characters
+_SMALL_PART, _MOST_WEIGHTS = 64, 20_000  # values of a small part; weights that are kept of such parts
+
+_encode = msgspec.json.Encoder().encode
 
 
 def read_large(text: str, decoder: JSONDecoder, window: int) -> Any:
@@ -204,3 +211,81 @@ def in_order(value: Any) -> Any:
     if type(value) is dict:
         return {name: in_order(value[name]) for name in sorted_names(value)}
     return [in_order(item) for item in value] if type(value) is list else value
+
+
+def write_large(value: Any) -> bytes:
+    """As the encoder writes it, in groups of elements and members."""
+    kind = type(value)
+    if kind is str and len(value) > _WRITTEN_AT_ONCE:
+        starts = range(0, len(value), _WRITTEN_AT_ONCE)
+        return b'"%b"' % b"".join(_encode(value[at : at + _WRITTEN_AT_ONCE])[1:-1] for at in starts)
+    if kind not in (list, dict) or not is_large(value):
+        return _encode(value)
+    weights: dict[int, int] = {}
+    _weigh_parts(value, weights)
+    return _write(value, weights)
+
+
+def _weigh_parts(value: Any, weights: dict[int, int]) -> int:
+    """As `weigh`, to the end. Weights of parts are kept by identity, since they are asked for again; those of small
+    parts only as long as there are few.
+    """
+    weight = len(value)
+    for item in value.values() if type(value) is dict else value:
+        kind = type(item)
+        if kind is str:
+            weight += len(item) >> 6
+        elif kind in HOLDERS:
+            weight += weights.get(id(item)) or _weigh_parts(item, weights)
+        elif kind is int and not -LARGE_NUMBER < item < LARGE_NUMBER:
+            weight += weigh_digits(item)
+    if weight > _SMALL_PART:
+        weights[id(value)] = weight
+        rest()
+    elif len(weights) < _MOST_WEIGHTS:
+        weights[id(value)] = weight
+    return weight
+
+
+def _write(value: Any, weights: dict[int, int]) -> bytes:
+    if type(value) is list:
+        return b"[%b]" % b",".join(_elements_of(value, weights))
+    return b"{%b}" % b",".join(_members_of(value, weights)) if type(value) is dict else write_large(value)
+
+
+def _elements_of(items: list[Any], weights: dict[int, int]) -> Iterator[bytes]:
+    group: list[Any] = []
+    weight = 0
+    for element in items:
+        more = 1 + (weights.get(id(element)) or weigh(element, NODES))
+        weight += more
+        if weight > NODES and group:
+            yield _encode(group)[1:-1]
+            rest()
+            group, weight = [], more
+        if more > NODES:
+            yield _write(element, weights)
+            weight = 0
+        else:
+            group.append(element)
+    if group:
+        yield _encode(group)[1:-1]
+
+
+def _members_of(items: dict[Any, Any], weights: dict[int, int]) -> Iterator[bytes]:
+    group: dict[Any, Any] = {}
+    weight = 0
+    for name, member in items.items():
+        more = 1 + (weights.get(id(member)) or weigh(member, NODES))
+        weight += more
+        if weight > NODES and group:
+            yield _encode(group)[1:-1]
+            rest()
+            group, weight = {}, more
+        if more > NODES:
+            yield _encode({name: 0})[1:-2] + _write(member, weights)
+            weight = 0
+        else:
+            group[name] = member
+    if group:
+        yield _encode(group)[1:-1]
