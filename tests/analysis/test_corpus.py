@@ -52,7 +52,7 @@ def _playbook(case: Case) -> str:
         "apiVersion": "noetl.io/v10",
         "kind": "Playbook",
         "metadata": {"name": "tested", "path": "tests/tested"},
-        "executor": {"spec": {"policy": policy, **final, **errors}},
+        "executor": {"requires": {"features": ["cursor"]}, "spec": {"policy": policy, **final, **errors}},
         "workflow": case["workflow"],
     }
     return yaml.safe_dump(document, sort_keys=False)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.commandline import CommandLine
 from tests.dialects.playbook.kinds import run
-from tests.dialects.playbook.world import playbook
+from tests.dialects.playbook.world import EXTENSION, playbook
 
 CLAIMS = {
     "postgres": """
@@ -42,6 +42,7 @@ UPDATE jobs SET claim = '{{ __frame_key }}' WHERE id IN (
 def drained(kind: str, place: str, *, setup: str = "", before: str = "", in_flight: int = 2) -> str:
     claim = "\n".join(f"          {line}" for line in f"{before}{CLAIMS[kind]}".strip().split("\n"))
     return playbook(f"""
+{EXTENSION}
 workflow:
   - step: fill
     tool: {{kind: {kind}, {place}, commands: [{setup}]}}

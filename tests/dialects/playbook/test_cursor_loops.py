@@ -16,11 +16,12 @@ from perdure.kernel.outcomes import Failed
 from perdure.testing import World as EngineWorld
 from perdure.views.runs.run_provenance import explain_value
 from tests.dialects.playbook.test_history import told
-from tests.dialects.playbook.world import Answer, World, playbook
+from tests.dialects.playbook.world import EXTENSION, Answer, World, playbook
 
 
 def looped(frame: str = "max_rows: 2", spec: str = "", rest: str = "", step: str = "") -> str:
     return playbook(f"""
+{EXTENSION}
 workflow:
   - step: drain
     {step}
@@ -261,11 +262,20 @@ def test_reducers_and_patches_work_as_in_other_loops() -> None:
     ],
 )
 def test_what_cannot_be_meant_is_said(loop: str, message: str) -> None:
-    text = playbook(f"workflow: [{{step: s, loop: {loop}, tool: {{kind: noop}}}}]")
+    text = playbook(f"{EXTENSION}\nworkflow: [{{step: s, loop: {loop}, tool: {{kind: noop}}}}]")
 
     problems = Playbook(lambda _: False, tuple).parse(text.encode()).problems
 
     assert any(message in problem.message for problem in problems), problems
+
+
+def test_a_document_has_to_ask_for_the_extension() -> None:
+    """PBK-114: cursor loops are refused unless the extension is on."""
+    problems = Playbook(lambda _: True, tuple).parse(looped().replace(EXTENSION, "").encode()).problems
+
+    (problem,) = [problem for problem in problems if problem.code == "PBK-114"]
+    assert problem.path == "workflow[0].loop.cursor"
+    assert "features: [cursor]" in problem.hint and "compat: io" in problem.hint
 
 
 def test_the_key_of_a_claim_differs_from_frame_to_frame() -> None:

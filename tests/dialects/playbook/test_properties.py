@@ -39,7 +39,8 @@ def document(random: Random) -> bytes:
     if random.random() < 0.4:
         spec["final_step"] = random.choice(NAMES)
     head = {"apiVersion": "noetl.io/v10", "kind": "Playbook", "metadata": {"name": "r", "path": "r"}}
-    return jsontext.encode({**head, "executor": {"spec": spec}, "workflow": steps})
+    executor = {"requires": {"features": ["cursor"]}, "spec": spec}
+    return jsontext.encode({**head, "executor": executor, "workflow": steps})
 
 
 def _cursor_loop(random: Random) -> dict[str, Any]:

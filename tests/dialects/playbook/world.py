@@ -127,6 +127,7 @@ apiVersion: noetl.io/v10
 kind: Playbook
 metadata: {name: test, path: tests/test}
 """
+EXTENSION = "executor: {requires: {features: [cursor]}}"  # of cursor loops (PBK-114)
 
 
 def playbook(body: str) -> str:

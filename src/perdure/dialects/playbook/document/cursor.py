@@ -11,6 +11,7 @@ Rule = Callable[["Cursor"], object]
 
 class Report(documents.Report):
     is_io: bool = False  # the document is written in profile "io" (PBK-158)
+    features: frozenset[str] = frozenset()  # those that the document requires (PBK-008)
     moved: tuple[Mapping[Path, Path], ...] = ()  # where the author wrote what has another place in the canonical form
 
     def is_moved(self, path: Path) -> bool:

@@ -96,6 +96,7 @@ def read(text: bytes, around: ToolCatalog) -> tuple[Program | None, list[Problem
     report = Report()
     canonical = canonical_form(document.data, report)
     report.is_io, report.moved = canonical.is_io, canonical.moved
+    report.features = _required_features(canonical.data)
     cursor = Cursor(report, canonical.data)
     with limited_compiling():
         check_document(cursor, around.known_names(canonical.data))
@@ -107,6 +108,13 @@ def read(text: bytes, around: ToolCatalog) -> tuple[Program | None, list[Problem
     )
     advise(cursor.at("workflow"), program)
     return program, _placed(document, canonical, report.findings)
+
+
+def _required_features(data: Any) -> frozenset[str]:
+    place = data
+    for name in ("executor", "requires", "features"):
+        place = place.get(name) if isinstance(place, dict) else None
+    return frozenset(name for name in place if isinstance(name, str)) if isinstance(place, list) else frozenset()
 
 
 def load(text: bytes, around: ToolCatalog) -> Program:

@@ -168,6 +168,11 @@ def _cursor_loop(cursor: Cursor, known_names: tasks.KnownNames) -> None:
     """A claim is checked as the task that it becomes: the same kinds, connections and credentials."""
     hint = "Write cursor: {kind: postgres, auth: name, claim: UPDATE … RETURNING …}, and spec: {mode: cursor}."
     written = cursor.at("cursor")
+    if not (cursor.report.is_io or "cursor" in cursor.report.features):
+        remedy = "Write `executor: {requires: {features: [cursor]}}`, or use profile io (`executor.spec.compat: io`)."
+        message = "cursor loops are an extension that the document must ask for"
+        cursor.problem_of_key("PBK-114", message, "cursor", hint=remedy)
+        return
     if not written.has("a map", "PBK-114", hint):
         return
     spec = cursor.value.get("spec")
