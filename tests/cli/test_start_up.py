@@ -91,8 +91,8 @@ SELDOM = {"yaml", "zoneinfo", "difflib", "jsonschema_rs", "httpx", "importlib.re
     [
         ("drill", {"jinja2", "perdure.expressions.cel", "perdure.expressions.gotemplate"}, 174),
         ("flow", {"jinja2", "perdure.expressions.gotemplate", "perdure.dialects.story.state.body"}, 285),
-        ("playbook", {"perdure.expressions.cel", "perdure.expressions.gotemplate"}, 275),
-        ("story", {"jinja2", "perdure.expressions.cel", "perdure.dialects.playbook.state.body"}, 333),
+        ("playbook", {"perdure.expressions.cel", "perdure.expressions.gotemplate"}, 278),
+        ("story", {"jinja2", "perdure.expressions.cel", "perdure.dialects.playbook.state.body"}, 334),
     ],
 )
 def test_a_first_result_waits_for_nothing_that_its_document_does_not_need(

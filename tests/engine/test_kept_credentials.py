@@ -42,7 +42,7 @@ def test_a_value_is_read_with_its_key_at_its_place_and_nowhere_else() -> None:
     [
         (base64.b64encode(OLD) + b"\n", 0o600, ""),
         (base64.urlsafe_b64encode(b"\xff" * 32), 0o640, ""),
-        (base64.b64encode(OLD), 0o644, "everybody"),
+        (base64.b64encode(OLD), 0o644, "other users"),
         (base64.b64encode(OLD[:16]), 0o600, "32 bytes"),
         (b"not base64!", 0o600, "32 bytes"),
         (None, 0o600, "cannot be read"),

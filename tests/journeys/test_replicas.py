@@ -84,7 +84,7 @@ def replica(started: list[Replica]) -> Callable[..., Replica]:
 @pytest.fixture
 def orders(started: list[Replica], tmp_path: Path) -> Callable[[str], Replica]:
     """The program of the guide, line by line."""
-    (program,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
+    program = re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)[0]
     (tmp_path / "orders.py").write_text(program)
 
     def start(store: str) -> Replica:

@@ -145,7 +145,7 @@ def test_what_takes_too_long_is_said_to_be_undecided(monkeypatch: pytest.MonkeyP
     checked = asyncio.run(with_findings(CheckedDocument("a.yaml", text.encode(), [], program, language=language)))
 
     assert [finding.defect.kind for finding in checked.findings] == [DefectKind.UNDECIDED]
-    assert "could not be decided" in checked.findings[0].defect.message
+    assert "could not be determined" in checked.findings[0].defect.message
 
 
 def test_flows_that_call_each_other_very_deep_are_undecided() -> None:

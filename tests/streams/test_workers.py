@@ -104,7 +104,7 @@ async def test_a_worker_that_hangs_is_started_again(tmp_path: Path, monkeypatch:
     assert [payload["n"] for _, payload, *_ in SEEN["sink"]] == list(range(60))
     assert SEEN["calls"].count("p-0") >= 2 and shown["status"]["phase"] == "Succeeded"
     lost = [event for event in history if event["event_type"] == "WorkerLost"]
-    assert "no sign of life for 1 s" in json.dumps(lost[0])
+    assert "no activity for 1 s" in json.dumps(lost[0])
 
 
 async def test_an_idle_stream_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

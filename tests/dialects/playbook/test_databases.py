@@ -52,6 +52,7 @@ workflow:
 async def test_a_document_that_reads_results_of_single_statements_gets_them(tmp_path: Path) -> None:
     """PBK-158: `command_0`, as NoETL names them; other documents do not carry them."""
     text = playbook("""
+executor: {spec: {compat: io}}
 workflow:
   - step: fill
     tool:

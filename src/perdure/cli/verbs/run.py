@@ -131,7 +131,7 @@ def perform(args: argparse.Namespace, talk: Console) -> int:
     if args.dry_run:
         from perdure.cli.verbs import check
 
-        args.files, args.strict = [args.file], False
+        args.files, args.strict, args.sound = [args.file], False, True
         return check.perform(args, talk)
     load_sources(args.load)
     run_input = a.with_members(a.with_members(args.input, args.set), args.set_string, as_text=True)

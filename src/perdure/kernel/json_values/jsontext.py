@@ -11,9 +11,6 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from perdure.kernel.json_values.json_size import NODES as NODES
-from perdure.kernel.json_values.json_size import is_large as is_large
-from perdure.kernel.json_values.json_size import weigh as weigh
 from perdure.kernel.turn_budget import current, pay, rest, rests
 
 _encoder = msgspec.json.Encoder()
@@ -28,6 +25,12 @@ PIECE = 128 * 1024
 _LONGEST_ESCAPE = 12  # bytes, of two halves of a character
 _TRIES = 8  # to find the end of a piece
 _SEPARATED_AT_ONCE = 20_000  # elements or members
+NODES = 4_000
+"""Values in one piece when writing."""
+
+LARGE_NUMBER = 1 << 512
+HOLDERS = frozenset({dict, list, tuple})
+_TEXTS = frozenset({str, msgspec.Raw})
 _WITHOUT_FLOATS = frozenset({str, int, bool, type(None), bytes})
 _PRICE_OF_READING = 2  # bytes per unit of work
 _PRICE_OF_WRITING = 8
@@ -176,6 +179,37 @@ def encode(value: Any) -> bytes:
     if len(text) > PIECE:
         pay(len(text) // _PRICE_OF_WRITING)
     return text
+
+
+def is_large(value: Any, most: int = NODES) -> bool:
+    """Whether a value is large enough to be written elsewhere, or in pieces."""
+    return weigh(value, most) > most
+
+
+def weigh(value: Any, most: int) -> int:
+    """How many values it contains, long texts and numbers counted for more; counting stops above the limit."""
+    if type(value) not in HOLDERS:
+        return len(value) >> 6 if type(value) in _TEXTS else weigh_digits(value) if type(value) is int else 0
+    weight = 0
+    pending = [value]
+    for holder in pending:
+        weight += len(holder)
+        if weight > most:
+            break
+        for item in holder.values() if type(holder) is dict else holder:
+            kind = type(item)
+            if kind is str:
+                weight += len(item) >> 6
+            elif kind in HOLDERS:
+                pending.append(item)
+            elif kind is int and not -LARGE_NUMBER < item < LARGE_NUMBER:
+                weight += weigh_digits(item)
+    return weight
+
+
+def weigh_digits(number: int) -> int:
+    """Writing them takes the square of their number."""
+    return number.bit_length() ** 2 >> 19
 
 
 def _in_pieces(value: Any) -> bytes:

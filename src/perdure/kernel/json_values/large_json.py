@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.kernel.json_values.json_size import HOLDERS, LARGE_NUMBER, NODES, is_large, weigh, weigh_digits
+from perdure.kernel.json_values.jsontext import HOLDERS, LARGE_NUMBER, NODES, is_large, weigh, weigh_digits
 from perdure.kernel.lazy_regex import lazy_regex
 from perdure.kernel.turn_budget import rest
 

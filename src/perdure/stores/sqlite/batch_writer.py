@@ -130,15 +130,15 @@ class BatchWriter:
                 )
             if change.stream_rows:
                 self._keep_stream_rows(number, change)
-            delivered += [self.send(message, change.partition) for message in change.messages]
-            ends = change.ended and change.create is None  # a new run has no permits and no tasks yet
-            if change.permits_asked or change.permits_released or ends:
+            for message in change.messages:
+                delivered.append(self.send(message, change.partition))
+            if (ends := change.ended and change.create is None) or change.permits_asked or change.permits_released:
                 scopes |= self._permits(change, delivered)
             if change.disowned or change.name_claims:
                 self._hand_names_on(change)
             if change.memories:
                 self._remember(change, now)
-            if change.offers or change.withdrawn or change.recalled or ends:
+            if change.offers or change.withdrawn or change.recalled or ends:  # a new run has no permits or tasks yet
                 self._tasks(change, delivered, now)
             if change.acts:
                 acts.extend(change.acts)

@@ -11,10 +11,11 @@ from typing import Any
 
 import msgspec
 
+from perdure.dialects.playbook.document.texts import text_beside_templates
+
 _COMPARED = re.compile(
     r"\s*\{\{(?P<expression>(?:(?!\}\}).)+)\}\}\s*(?P<operator>==|!=)\s*(?P<text>[^{}]+?)\s*", re.DOTALL
 )
-_TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
 _BOOLEANS = ("true", "false")
 
 
@@ -78,10 +79,6 @@ def convert_guard(guard: Any) -> Any:
     if text in _BOOLEANS:  # other engines write booleans in lower case
         return f"{{{{ (({expression}) | string | lower) {operator} {text!r} }}}}"
     return f"{{{{ (({expression}) | string) {operator} {text!r} }}}}"
-
-
-def text_beside_templates(guard: str) -> bool:
-    return "{%" not in guard and "{{" in guard and bool(_TEMPLATE.sub("", guard).strip())
 
 
 class Routed(msgspec.Struct, frozen=True):

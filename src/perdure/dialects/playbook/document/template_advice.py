@@ -9,7 +9,7 @@ import msgspec
 
 from perdure.dialects.playbook import tools
 from perdure.dialects.playbook.document.cursor import Cursor
-from perdure.dialects.playbook.document.legacy_routing import text_beside_templates
+from perdure.dialects.playbook.document.texts import text_beside_templates
 from perdure.dialects.playbook.document.vocabulary import BOUND_NAMES
 from perdure.dialects.playbook.plan.program import Program, Step
 from perdure.expressions.jinja import TemplateAnalysis, analyse, has_template

@@ -20,6 +20,7 @@ POLICY = (FIELDS | {"outcome"}) - {"keychain"}
 START = frozenset({"workload", "execution_id", "env"})
 STATUS = r"""\b(?:outcome|output)(?:\.status\b|\[['"]status['"]\])"""
 SUCCESS = r"""(?:'success'|"success")"""
+_TEMPLATE = lazy_regex(r"(?s)\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}")
 OLD_STATUS = lazy_regex(rf"{STATUS}\s*[!=]=\s*{SUCCESS}|{SUCCESS}\s*[!=]=\s*{STATUS}")
 
 
@@ -55,6 +56,11 @@ def check_data(cursor: Cursor, scope: frozenset[str]) -> None:
 def is_plain_text(cursor: Cursor) -> bool:
     """Whether the value is a text without a template."""
     return isinstance(cursor.value, str) and not has_template(cursor.value)
+
+
+def text_beside_templates(guard: str) -> bool:
+    """Whether a guard is a text with templates in it, which is always true."""
+    return "{%" not in guard and "{{" in guard and bool(_TEMPLATE.sub("", guard).strip())
 
 
 def _texts(cursor: Cursor) -> Iterator[Cursor]:
