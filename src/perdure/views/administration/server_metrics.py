@@ -8,6 +8,7 @@ import asyncio
 import os
 import resource
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -135,7 +136,10 @@ class ServerMetrics:
                 self._time("perdure_run_seconds", labels, age / SECOND)
 
     def _time(self, name: str, labels: Labels, seconds: float) -> None:
-        self._times[name].setdefault(labels, _Histogram()).add(seconds)
+        histogram = self._times[name].get(labels)
+        if histogram is None:
+            histogram = self._times[name][labels] = _Histogram()
+        histogram.add(seconds)
 
     def own(self, gauges: Mapping[str, float]) -> list[Metric]:
         """What this process has counted, and how it does; `gauges` are further figures of the moment, by name."""
@@ -197,7 +201,7 @@ class _Histogram:
         self._sum = 0.0
 
     def add(self, seconds: float) -> None:
-        place = next((place for place, most in enumerate(BUCKETS) if seconds <= most), len(BUCKETS))
+        place = bisect_left(BUCKETS, seconds)
         self._buckets[place] += 1
         self._sum += seconds
 
