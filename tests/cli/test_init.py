@@ -48,7 +48,7 @@ def test_nothing_that_is_there_is_changed(perdure: CommandLine) -> None:
 
     refused = perdure.here("init", "story", code=2)
 
-    assert "tasks.py exists already" in refused.err
+    assert "already contains tasks.py" in refused.err
     assert sorted(path.name for path in Path(perdure.folder).iterdir()) == ["tasks.py"]
     assert "flow, playbook, story" in perdure.here("init", "cobol", code=2).err
 
@@ -60,6 +60,6 @@ def test_a_link_that_leads_nowhere_is_not_written_through(perdure: CommandLine) 
         (perdure.folder / name).symlink_to(outside)
     (perdure.folder / "old.yaml").write_text("kind: Playbook\n")
 
-    assert "README.md exists already" in perdure.here("init", "flow", code=2).err
-    assert "exists already" in perdure.here("convert", "old.yaml", "-o", "new.yaml", code=2).err
+    assert "already contains README.md" in perdure.here("init", "flow", code=2).err
+    assert "already exists" in perdure.here("convert", "old.yaml", "-o", "new.yaml", code=2).err
     assert not outside.exists()

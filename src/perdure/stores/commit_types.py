@@ -170,7 +170,7 @@ class DeliveredMessage(msgspec.Struct, gc=False, frozen=True):
 
 
 class Committed(msgspec.Struct, gc=False, frozen=True):
-    refused: frozenset[RunId] = frozenset()  # runs that were to be created and exist already, or whose name is taken
+    refused: frozenset[RunId] = frozenset()  # runs that were to be created and already exist, or whose name is taken
     delivered: Sequence[DeliveredMessage] = ()  # messages to partitions of the same owner
     rivals: Mapping[RunId, Mapping[tuple[RunName, RunId], RunId]] = {}
     """Runs of which nothing was written, because others have names that they claim: who has which."""

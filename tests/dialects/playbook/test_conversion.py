@@ -194,7 +194,7 @@ def test_the_command_converts_checks_and_reports(tmp_path: Path) -> None:
     assert "2 converted, 0 not converted; the result has 0 errors" in done.err
     assert perdure.here("check", "playbook.yaml").code == 0
     refused = perdure.here("convert", "legacy.yaml", "-o", "playbook.yaml", code=2)
-    assert "exists already" in refused.err
+    assert "already exists" in refused.err
     told = json.loads(perdure.here("convert", "hopeless.yaml", "--json", code=7).out)
     assert [construct["converted"] for construct in told["constructs"]] == [False]
     assert told["problems"][0]["path"] == "workflow[0].pipe"

@@ -81,10 +81,10 @@ def test_a_function_pays_in_proportion_to_its_argument(types: tuple[type, ...], 
     compared = 0
     for small, large in zip(LARGE[types[0]](4_000), LARGE[types[0]](32_000), strict=True):
         for others in rest:
-            cheap, dear = price(implementation, (small, *others)), price(implementation, (large, *others))
-            if cheap is not None and dear is not None and not any(type(other) is int for other in others):
+            cheap, expensive = price(implementation, (small, *others)), price(implementation, (large, *others))
+            if cheap is not None and expensive is not None and not any(type(other) is int for other in others):
                 compared += 1
-                assert dear > 4 * cheap
+                assert expensive > 4 * cheap
     assert compared or int in types or types[0] is bytes
 
 

@@ -32,7 +32,7 @@ async def _backup(args: argparse.Namespace, talk: Console) -> int:
     target: Path = args.file
     async with open_observer(args, talk) as observer:
         if target.exists() and not args.force:
-            raise FileExistsError(None, "the file exists already; use --force to replace it", str(target))
+            raise FileExistsError(None, "the file already exists; use --force to replace it", str(target))
         if not target.absolute().parent.is_dir():
             raise FileNotFoundError(None, "there is no such folder", str(target.absolute().parent))
         partial = target.with_name(f"{target.name}.partial")

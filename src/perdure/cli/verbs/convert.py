@@ -45,7 +45,7 @@ def perform(args: argparse.Namespace, talk: Console) -> int:
 
 async def _convert(args: argparse.Namespace, talk: Console) -> int:
     if args.output and os.path.lexists(args.output):
-        raise BadUsage(f"{args.output} exists already; name a new file, or remove it first")
+        raise BadUsage(f"{args.output} already exists; name a new file, or remove it first")
     known = languages()
     origin, text = read(args.file)
     language = next((language for language in known.values() if language.recognizes(text)), None)

@@ -39,7 +39,7 @@ def perform(args: argparse.Namespace, talk: Console) -> int:
     folder = Path(args.folder)
     taken = [name for name in project if os.path.lexists(folder / name)]  # also a link that leads nowhere yet
     if taken:
-        raise BadUsage(f"{', '.join(taken)} exists already in {folder}; nothing was written. Name another folder.")
+        raise BadUsage(f"{folder} already contains {', '.join(taken)}; nothing was written. Name another folder.")
     for name, text in project.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         with (folder / name).open("x", encoding="utf-8") as file:

@@ -162,7 +162,7 @@ class RunLoader:
 _log = logging.getLogger("perdure.engine")
 
 
-EXISTS = i.Refused("the run exists already")
+EXISTS = i.Refused("the run already exists")
 
 
 class ResidentRuns:

@@ -102,7 +102,7 @@ class JsonResult:
             raise LimitExceeded(f"the result is larger than {self._limit}")
 
     def _spend_again(self, data: Value) -> None:
-        """Data are free the first time, because they exist already; more of the same could grow without bound."""
+        """Data are free the first time, because they already exist; more of the same could grow without bound."""
         key = id(data)
         if key not in self._sizes:
             self._sizes[key] = 0

@@ -6,7 +6,7 @@
 
 `titled` and `inherited` come before `born`: a run that may not have its name is not created.
 `fence` locks the row of our server; without it nothing is written (`fence.py`). Rows of runs that were to be
-created and exist already are left out (`fresh`). The lists are sorted, so that two servers never wait for each other.
+created and already exist are left out (`fresh`). The lists are sorted, so that two servers never wait for each other.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Credentials that exist already: written as templates over earlier entries, or stored on the host under a name."""
+"""Credentials that already exist: written as templates over earlier entries, or stored on the host under a name."""
 
 from collections.abc import Mapping
 from typing import Any

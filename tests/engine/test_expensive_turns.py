@@ -30,7 +30,7 @@ from tests.dialects.story.world import story
 from tests.engine.documents import drill
 from tests.engine.meter import metered
 
-DEAR = "{{ lists.range(200000).filter(i, i % 7 == 0).map(i, i * 2).size() }}"
+EXPENSIVE = "{{ lists.range(200000).filter(i, i % 7 == 0).map(i, i * 2).size() }}"
 ANSWER = len(range(0, 200_000, 7))
 
 
@@ -41,7 +41,7 @@ def in_deciding_threads() -> int:
 async def test_a_dear_turn_is_decided_in_a_thread_with_the_same_outcome(tmp_path: Path) -> None:
     """Invariant 29; the run is new, so what is dropped is its beginning."""
     async with World(tmp_path, spoken=languages()) as world:
-        run = await world.start(flow({"r": returns(DEAR)}))
+        run = await world.start(flow({"r": returns(EXPENSIVE)}))
         await world.settle()
 
         assert await run.result() == ANSWER
@@ -59,9 +59,9 @@ async def test_a_cheap_turn_needs_no_thread(tmp_path: Path) -> None:
 
 
 async def test_a_turn_that_becomes_dear_later_is_folded_first(tmp_path: Path) -> None:
-    """Invariant 29: the beginning is recorded, the dear move follows after a wait."""
+    """Invariant 29: the beginning is recorded, the expensive move follows after a wait."""
     document = flow(
-        {"wait": {"action": "Sleep", "for": "PT5S", "next": "r"}, "r": returns(DEAR)},
+        {"wait": {"action": "Sleep", "for": "PT5S", "next": "r"}, "r": returns(EXPENSIVE)},
     )
     async with World(tmp_path, spoken=languages()) as world:
         run = await world.start(document)
@@ -71,11 +71,11 @@ async def test_a_turn_that_becomes_dear_later_is_folded_first(tmp_path: Path) ->
 
 
 async def test_the_event_loop_goes_on_while_a_dear_turn_is_decided(tmp_path: Path) -> None:
-    """Invariant 29: ten cheap runs begin and end while one dear turn is being decided."""
+    """Invariant 29: ten cheap runs begin and end while one expensive turn is being decided."""
     ended: list[str] = []
     async with World(tmp_path, spoken=languages()) as world:
         assert world.engine is not None
-        dear = flow({"r": returns("{{ lists.range(1000).all(a, lists.range(900).all(b, a + b * 2 >= 0)) }}")})
+        expensive = flow({"r": returns("{{ lists.range(1000).all(a, lists.range(900).all(b, a + b * 2 >= 0)) }}")})
         cheap = flow({"r": returns("{{ step.input }}")})
 
         async def follow(name: str, document: Any) -> None:
@@ -83,16 +83,16 @@ async def test_the_event_loop_goes_on_while_a_dear_turn_is_decided(tmp_path: Pat
             await handle.result()
             ended.append(name)
 
-        await asyncio.gather(follow("dear", dear), *[follow("cheap", cheap) for _ in range(10)])
+        await asyncio.gather(follow("expensive", expensive), *[follow("cheap", cheap) for _ in range(10)])
 
-    assert ended == ["cheap"] * 10 + ["dear"]
+    assert ended == ["cheap"] * 10 + ["expensive"]
 
 
 async def test_a_decision_that_lasts_too_long_leaves_the_run_stuck_with_its_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Invariant 29: the watchdog fails nothing."""
-    document = flow({"wait": {"action": "Sleep", "for": "PT5S", "next": "r"}, "r": returns(DEAR)})
+    document = flow({"wait": {"action": "Sleep", "for": "PT5S", "next": "r"}, "r": returns(EXPENSIVE)})
     async with World(tmp_path, spoken=languages()) as world:
         run = await world.start(document)
         monkeypatch.setattr(decision_threads, "LONGEST", -1.0)
@@ -137,10 +137,10 @@ def test_what_is_dear_here_is_not_too_dear_altogether() -> None:
 
 def test_check_tries_constant_expressions_with_a_tiny_budget() -> None:
     """Invariant 29: a hostile document costs its check next to nothing."""
-    dear = "{{ lists.range(1000000).map(i, {'a': i}).size() }}"
+    expensive = "{{ lists.range(1000000).map(i, {'a': i}).size() }}"
     steps: dict[str, Any] = {f"s{at}": {"action": "Pass", "next": f"s{at + 1}"} for at in range(50)}
     for at in range(50):
-        steps[f"s{at}"]["assign"] = {"v": dear}
+        steps[f"s{at}"]["assign"] = {"v": expensive}
     steps["s50"] = returns("{{ 1 / 0 }}")
     tracemalloc.start(1)
     judged = languages()["flow"].parse(json.dumps(flow(steps)).encode())
@@ -259,7 +259,7 @@ async def test_other_runs_are_taken_in_while_a_long_one_is_folded(tmp_path: Path
 async def test_a_fork_that_proves_dear_is_decided_in_a_thread(tmp_path: Path) -> None:
     """Invariant 29: what it has lived is folded again, although no store has it yet."""
     language = Observed()
-    loops = flow({"wait": {"action": "Sleep", "for": "PT1S", "next": "r"}, "r": returns(DEAR)})
+    loops = flow({"wait": {"action": "Sleep", "for": "PT1S", "next": "r"}, "r": returns(EXPENSIVE)})
     async with World(tmp_path, spoken={"flow": language}) as world:
         assert world.engine is not None
         run = await world.start(loops)
@@ -363,7 +363,7 @@ async def test_a_second_run_is_held_up_for_less_than_50_ms_by_a_dear_one(tmp_pat
             before = len(begun)
             await (await engine.start(DEAR_DOCUMENTS[language])).result()
             delays = [later - one for one, later in pairwise(begun[before - 1 :])]
-            assert len(delays) > 10, "the second run went on beside the dear one"
+            assert len(delays) > 10, "the second run went on beside the expensive one"
             longest.append(max(delays))
         await second.cancel("seen enough")
         with pytest.raises(RunFailed):
