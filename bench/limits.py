@@ -1,8 +1,10 @@
-"""What the disk and the databases can do at best, right now: no engine can be faster."""
+"""What the disk and the databases can do at best, right now, and what a program without features makes of that."""
 
+import json
 import os
 import statistics
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import apsw
@@ -11,6 +13,8 @@ from bench.scene import Scene
 
 SECONDS = 0.5
 ROW = ("w", 1, b"x" * 100)
+INSERT = "insert into log (run, seq, body) values (?, ?, ?)"
+ROWS_A_COMMIT = 50  # as many as Perdure has in short workflows and parallel steps
 
 
 def physical(scene: Scene) -> dict[str, float]:
@@ -18,6 +22,8 @@ def physical(scene: Scene) -> dict[str, float]:
         "sync_ms": _sync_ms(scene),
         "commits_per_s": _commits(scene, 1),
         "rows_per_s": _commits(scene, 100) * 100,
+        "minimal_short_per_s": _short_workflows(scene),
+        "minimal_long_per_s": _long_workflow(scene),
     }
 
 
@@ -61,16 +67,62 @@ def _sync_ms(scene: Scene) -> float:
 
 def _commits(scene: Scene, rows: int) -> float:
     """Synced commits a second, with so many rows of 100 bytes in each."""
-    connection = apsw.Connection(str(scene.folder / f"limit-{rows}.db"))
-    connection.execute("pragma journal_mode=wal")
-    connection.execute("pragma synchronous=full")
-    connection.execute("create table log (id integer primary key, run text, seq integer, body blob)")
+    connection = _log(scene, f"limit-{rows}")
     batch, count = [ROW] * rows, 0
     began = time.perf_counter()
     while (taken := time.perf_counter() - began) < SECONDS:
-        connection.execute("begin immediate")
-        connection.executemany("insert into log (run, seq, body) values (?, ?, ?)", batch)
-        connection.execute("commit")
+        _commit(connection, batch)
         count += 1
     connection.close()
     return count / taken
+
+
+def _short_workflows(scene: Scene) -> float:
+    """Steps a second of a program without features: the function is called, its result is a row, rows are committed."""
+    connection, sizes = _log(scene, "minimal-short"), scene.sizes
+    rows: list[tuple[str, int, bytes]] = []
+    values: dict[str, Any] = {f"w{number}": {"i": 1, "n": ""} for number in range(sizes.workflows)}
+    began = time.perf_counter()
+    for at in range(sizes.steps):
+        for run, value in values.items():
+            values[run] = _step(value)
+            rows.append((run, at, json.dumps(values[run]).encode()))
+            if len(rows) == ROWS_A_COMMIT:
+                _commit(connection, rows)
+                rows.clear()
+    _commit(connection, rows)
+    taken = time.perf_counter() - began
+    connection.close()
+    return sizes.workflows * sizes.steps / taken
+
+
+def _long_workflow(scene: Scene) -> float:
+    """The same for one workflow whose function works in a thread: every step is a commit of its own."""
+    connection, rounds = _log(scene, "minimal-long"), scene.sizes.rounds
+    value: Any = {"i": 1, "n": ""}
+    with ThreadPoolExecutor(1) as threads:
+        began = time.perf_counter()
+        for at in range(rounds):
+            value = threads.submit(_step, value).result()
+            _commit(connection, [("w", at, json.dumps(value).encode())])
+        taken = time.perf_counter() - began
+    connection.close()
+    return rounds / taken
+
+
+def _step(value: Any) -> Any:
+    return value
+
+
+def _log(scene: Scene, name: str) -> apsw.Connection:
+    connection = apsw.Connection(str(scene.folder / f"{name}.db"))
+    connection.execute("pragma journal_mode=wal")
+    connection.execute("pragma synchronous=full")
+    connection.execute("create table log (id integer primary key, run text, seq integer, body blob)")
+    return connection
+
+
+def _commit(connection: apsw.Connection, rows: list[tuple[str, int, bytes]]) -> None:
+    connection.execute("begin immediate")
+    connection.executemany(INSERT, rows)
+    connection.execute("commit")

@@ -104,7 +104,7 @@ def _goals(results: Results, names: list[str]) -> str:
     for workload, metric in all_metrics():
         goals = {name: verdicts(results, workload, metric, name) for name in names}
         for at in range(len(goals[names[0]])):
-            told = [_verdict(goals[name][at].value, goals[name][at].is_met) for name in names]
+            told = [_verdict(goals[name][at].value, goals[name][at].is_met, goals[name][at].range) for name in names]
             goal, other = goals[names[0]][at].goal, goals[names[0]][at].peer
             theirs = figure(results, workload.name, other, metric.name) if other else None
             shown = f"{results['subjects'][other]['title']} {number(theirs.median)}" if other and theirs else "–"
@@ -119,10 +119,11 @@ def _goals(results: Results, names: list[str]) -> str:
     return table(["", "goal", "compared with", *titles], rows)
 
 
-def _verdict(value: float | None, is_met: bool | None) -> str:
+def _verdict(value: float | None, is_met: bool | None, span: tuple[float, float] | None = None) -> str:
     if value is None:
         return "–"
-    return f"{number(value)} {'✓' if is_met else '✗'}"
+    shown = f" ({number(span[0])}–{number(span[1])})" if span else ""
+    return f"{number(value)}{shown} {'✓' if is_met else '✗'}"
 
 
 def _figures(results: Results) -> str:
@@ -160,7 +161,7 @@ def _cell(results: Results, workload: Workload, metric: Metric, subject: str) ->
     found = figure(results, workload.name, subject, metric.name)
     if found is None:
         return "–"
-    if found.count == 1 or found.low == found.high:
+    if len(found.by_round) == 1 or found.low == found.high:
         return number(found.median)
     return f"{number(found.median)} ({number(found.low)}–{number(found.high)})"
 

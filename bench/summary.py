@@ -4,7 +4,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Any
 
-from bench.workloads import BEST, WORKLOADS, Metric, Workload, workload_named
+from bench.workloads import BEST, WORKLOADS, Metric, Times, Workload, workload_named
 
 Results = dict[str, Any]
 
@@ -16,7 +16,7 @@ class Figure:
     median: float
     low: float
     high: float
-    count: int
+    by_round: dict[int, float]
 
 
 @dataclass(frozen=True)
@@ -27,22 +27,24 @@ class Verdict:
     peer: str | None
     value: float | None
     is_met: bool | None  # None: nothing to compare with
+    range: tuple[float, float] | None = None  # of the ratios within one round
 
 
 def figure(results: Results, workload: str, subject: str, metric: str) -> Figure | None:
     """Over the repetitions of the setting that was chosen for the subject."""
     chosen = results["chosen"].get(f"{workload} {subject}")
-    values = [
-        sample["figures"][metric]
+    by_round = {
+        sample["round"]: sample["figures"][metric]
         for sample in results["samples"]
         if sample["workload"] == workload
         and sample["subject"] == subject
         and (chosen is None or sample["variant"] == chosen)
         and metric in sample.get("figures", {})
-    ]
-    if not values:
+    }
+    if not by_round:
         return None
-    return Figure(statistics.median(values), min(values), max(values), len(values))
+    values = by_round.values()
+    return Figure(statistics.median(values), min(values), max(values), by_round)
 
 
 def failures(results: Results, workload: str, subject: str) -> list[str]:
@@ -92,41 +94,55 @@ def best_peer(results: Results, workload: str, metric: Metric) -> tuple[str, Fig
 def verdicts(results: Results, workload: Workload, metric: Metric, subject: str) -> list[Verdict]:
     """Every goal of a metric, for one of our languages."""
     ours = figure(results, workload.name, subject, metric.name)
-    told = []
-    for name, times in _wanted_beside_peers(metric, subject):
+    goals = []
+    if (wanted := _beside_a_peer(metric, subject)) is not None:
+        name, times = wanted
         if name == BEST:
-            best, theirs = best_peer(results, workload.name, metric) or (None, None)
+            peer, theirs = best_peer(results, workload.name, metric) or (None, None)
         else:
             theirs = figure(results, workload.name, name, metric.name)
-            best = name if theirs else None
-        told.append(_ratio(name, best, metric, times, ours, theirs))
+            peer = name if theirs else None
+        goals.append(_ratio(name, peer, metric, times, ours, theirs, is_flow=subject.partition("@")[0] == "flow"))
     if metric.beside is not None and is_on_postgres(subject):
-        other, times = metric.beside
+        other, least = metric.beside
         theirs = figure(results, other, subject, metric.name)
-        told.append(_ratio(f"{workload_named(other).label} with one engine", None, metric, times, ours, theirs))
+        label = f"{workload_named(other).label} with one engine"
+        goals.append(_ratio(label, None, metric, Times(least, least), ours, theirs, is_flow=False))
     if metric.bound is not None and not is_on_postgres(subject):
         value = ours.median if ours else None
         is_met = None if value is None else value >= metric.bound if metric.higher else value <= metric.bound
         sign = "≥" if metric.higher else "≤"
-        told.append(Verdict(f"{sign} {number(metric.bound)} {metric.unit}".strip(), None, value, is_met))
-    return told
+        goals.append(Verdict(f"{sign} {number(metric.bound)} {metric.unit}".strip(), None, value, is_met))
+    return goals
 
 
-def _wanted_beside_peers(metric: Metric, subject: str) -> tuple[tuple[str, float], ...]:
+def _beside_a_peer(metric: Metric, subject: str) -> tuple[str, Times] | None:
     if is_on_postgres(subject):
         return metric.on_postgres
-    best = ((BEST, metric.times_best),) if metric.times_best is not None else ()
-    return (*best, metric.versus) if metric.versus is not None else best
+    return None if metric.times_best is None else (BEST, metric.times_best)
 
 
 def _ratio(
-    of: str, peer: str | None, metric: Metric, times: float, ours: Figure | None, theirs: Figure | None
+    of: str,
+    peer: str | None,
+    metric: Metric,
+    times: Times,
+    ours: Figure | None,
+    theirs: Figure | None,
+    *,
+    is_flow: bool,
 ) -> Verdict:
-    goal = f"≥ {number(times)} × {of}" if metric.higher else f"≤ 1/{number(1 / times)} of {of}"
+    if metric.higher:
+        exception = f" (Flow: {number(times.flow)})" if times.flow != times.others else ""
+        goal = f"≥ {number(times.others)}{exception} × {of}"
+    else:
+        goal = f"≤ 1/{number(1 / times.others)} of {of}"
     if ours is None or theirs is None or not theirs.median:
         return Verdict(goal, peer, None, None)
-    ratio = ours.median / theirs.median
-    return Verdict(goal, peer, ratio, ratio >= times if metric.higher else ratio <= times)
+    ratio, limit = ours.median / theirs.median, times.flow if is_flow else times.others
+    ratios = [value / theirs.by_round[at] for at, value in ours.by_round.items() if theirs.by_round.get(at)]
+    span = (min(ratios), max(ratios)) if len(ratios) > 1 else None
+    return Verdict(goal, peer, ratio, ratio >= limit if metric.higher else ratio <= limit, span)
 
 
 def number(value: float) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from bench.marks import Marks
-from bench.summary import best_peer, figure, in_order, verdicts
+from bench.summary import figure, in_order, verdicts
 from bench.workloads import workload_named
 
 from bench import marks, page, svg
@@ -63,7 +63,7 @@ def results(**figures: list[float]) -> dict[str, Any]:
         "sizes": {},
         "limits": [{"sync_ms": 0.1, "commits_per_s": 5_000, "rows_per_s": 100_000}],
         "subjects": {
-            name: {"title": name, "ours": name == "flow", "versions": {name: "1"}, "settings": "plain"}
+            name: {"title": name, "ours": name in ("flow", "story"), "versions": {name: "1"}, "settings": "plain"}
             for name in figures
         },
         "unavailable": {"absurd": {"title": "absurd", "reason": "there is no PostgreSQL"}},
@@ -94,19 +94,20 @@ def test_figures_are_medians_of_the_setting_that_was_chosen() -> None:
     dbos = figure(found, "w1", "dbos", "steps_per_s")
 
     assert dbos is not None
-    assert (dbos.median, dbos.low, dbos.high, dbos.count) == (400, 300, 500, 3)
+    assert (dbos.median, dbos.low, dbos.high, len(dbos.by_round)) == (400, 300, 500, 3)
 
 
-def test_wishes_are_judged_against_the_best_peer_and_against_one_by_name() -> None:
-    found = results(flow=[8_000], dbos=[500], restate=[900])
+def test_goals_are_compared_with_the_best_peer_and_are_higher_for_flows() -> None:
+    measured = results(flow=[9_000, 11_000, 12_000], story=[10_000], dbos=[500], restate=[1_000, 900, 800])
     workload = workload_named("w1")
-    best = best_peer(found, "w1", workload.metrics[0])
+    metric = workload.metrics[0]
 
-    of_best, of_dbos = verdicts(found, workload, workload.metrics[0], "flow")
+    flow, story = (verdicts(measured, workload, metric, name) for name in ("flow", "story"))
 
-    assert best is not None and best[0] == "restate"
-    assert (of_best.peer, of_best.is_met) == ("restate", True)
-    assert (of_dbos.peer, of_dbos.value, of_dbos.is_met) == ("dbos", 16, False)
+    assert [goal.peer for goal in (*flow, *story)] == ["restate", "restate"]
+    assert flow[0].goal == story[0].goal == "≥ 10 (Flow: 20) × the best peer"
+    assert (flow[0].is_met, story[0].is_met) == (False, True)
+    assert (flow[0].range, story[0].range) == ((9, 15), None), "of the ratios within one round"
 
 
 def test_a_peer_that_could_not_start_or_failed_is_told() -> None:
