@@ -1,9 +1,7 @@
 """Tokens, the audit log and idempotency keys of requests on PostgreSQL."""
 
 import json
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
 
 from perdure.kernel.json_values.values import Instant
 from perdure.stores.access import AccessTokenRow, Act, AuditRow, AuditSeal, RequestKeyRow, RequestKeyTaken, SessionRow
@@ -11,8 +9,6 @@ from perdure.stores.postgres.hooks import StoredHooks
 from perdure.stores.postgres.session import Session
 from perdure.stores.postgres.wire import BLOB, BLOBS, INT, INTS, TEXT, TEXTS, Statement
 from perdure.stores.rows import TOKEN_COLUMNS, token_row
-
-T = TypeVar("T")
 
 _TOKEN = f"SELECT {TOKEN_COLUMNS} FROM access_tokens "
 _AUDIT = "SELECT id, at, run, body, seal FROM audit "
@@ -78,12 +74,6 @@ _HAS_CHANGED = Statement("SELECT pg_current_xact_id_if_assigned() IS NOT NULL") 
 
 class StoredAccess(StoredHooks):
     """What concerns others than runs: who may call a server, what was done, and what is sent elsewhere."""
-
-    @abstractmethod
-    async def _read(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    async def _write(self, work: Callable[[Session, bool], T]) -> T: ...
 
     async def add_token(self, token: AccessTokenRow, *, only_first: bool = False) -> bool:
         def work(session: Session, again: bool) -> bool:

@@ -1,8 +1,7 @@
 """The catalog on PostgreSQL: entries with their generations, and what runs remember for each other."""
 
-from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from perdure.kernel.documents.lookups import CachedValue, ResourceKey
 from perdure.kernel.json_values.values import Instant
@@ -35,8 +34,6 @@ from perdure.stores.rows import (
     resource_row,
     sized_key,
 )
-
-T = TypeVar("T")
 
 CATALOG = "perdure_catalog"
 
@@ -111,25 +108,10 @@ _MEMORIES = Statement(
 class StoredCatalog(StoredChangeFeed):
     """The catalog's verbs of a store that can read and run a transaction, and the feed that tells of its changes."""
 
-    _now: Callable[[], Instant]
-
     def __init__(self) -> None:
         super().__init__()
         self._entries = BatchedLookup(self._entries_named)
         self._remembered = BatchedLookup(self._memories_under)
-
-    @abstractmethod
-    async def _query(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]:
-        """As `_read`, for a question whose answer is short."""
-
-    @abstractmethod
-    async def _read(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    async def _write(self, work: Callable[[Session, bool], T]) -> T: ...
-
-    @abstractmethod
-    async def _tell(self, delivered: Sequence[DeliveredMessage]) -> None: ...
 
     async def write_catalog(self, changes: Sequence[ResourceWrite | ResourceRemoval]) -> CatalogConflict | None:
         def work(session: Session, again: bool) -> CatalogConflict | list[DeliveredMessage]:

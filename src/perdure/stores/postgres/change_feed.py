@@ -5,16 +5,13 @@ that is held until the numbers are committed: so no number below one that somebo
 of one run are committed one after the other, and keep this order by their ids.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
 from perdure.kernel.json_values.values import Instant
 from perdure.stores.feed_changes import FEED_COLUMNS, FOREVER, FeedPage, feed_change
 from perdure.stores.postgres.session import Session
+from perdure.stores.postgres.store_part import StorePart
 from perdure.stores.postgres.wire import INT, INTS, TEXT, TEXTS, Kind, Statement
-
-T = TypeVar("T")
 
 NUMBERED_AT_ONCE = 10_000
 
@@ -106,19 +103,7 @@ _TRIM = Statement("DELETE FROM feed WHERE position <= {} RETURNING 1", INT)
 _RAISE_FLOOR = Statement("UPDATE feed_state SET floor = greatest(floor, {})", INT)
 
 
-class StoredChangeFeed(ABC):
-    _now: Callable[[], Instant]
-
-    @abstractmethod
-    async def _read(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    async def _write(self, work: Callable[[Session, bool], T]) -> T: ...
-
-    @abstractmethod
-    async def _write_aside(self, work: Callable[[Session, bool], T]) -> T:
-        """As `_write`, beside the connection of commits: they do not wait for it."""
-
+class StoredChangeFeed(StorePart):
     async def open_feed(self, until: Instant) -> FeedPage:
         def work(session: Session, again: bool) -> FeedPage:
             with session.transaction():

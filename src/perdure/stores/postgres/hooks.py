@@ -1,17 +1,14 @@
 """Outgoing hooks and their deliveries on PostgreSQL."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import astuple
 
 from perdure.kernel.json_values.values import Instant
 from perdure.stores.hook_deliveries import DELIVERY_COLUMNS, HOOK_COLUMNS, DeliveryRow, HookRow
 from perdure.stores.postgres.session import Session
+from perdure.stores.postgres.store_part import StorePart
 from perdure.stores.postgres.wire import BLOBS, INT, INTS, TEXT, TEXTS, Statement
-
-T = TypeVar("T")
 
 _HOOKS = Statement(f"SELECT {HOOK_COLUMNS} FROM hooks ORDER BY name")
 _NOTE = Statement(
@@ -65,13 +62,7 @@ _RETRY = Statement(
 _DROP = Statement("DELETE FROM hook_deliveries WHERE state = 'delivered' AND answered_at < {} RETURNING 1", INT)
 
 
-class StoredHooks(ABC):
-    @abstractmethod
-    async def _read(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    async def _write_aside(self, work: Callable[[Session, bool], T]) -> T: ...
-
+class StoredHooks(StorePart):
     async def note_hooks(self, hooks: Mapping[str, str], now: Instant, expired: Instant) -> list[HookRow]:
         def work(session: Session, again: bool) -> None:
             with session.transaction():

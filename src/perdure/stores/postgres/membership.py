@@ -9,9 +9,7 @@ in the same transaction; it is *late* from then on, until `rejoin` has told what
 
 import os
 import socket
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
 from zlib import crc32
 
 from perdure.kernel import inputs
@@ -25,6 +23,7 @@ from perdure.stores.postgres.fence import Fence, hold_fence
 from perdure.stores.postgres.messages import send_all
 from perdure.stores.postgres.server_lease import ServerLease, boot_time
 from perdure.stores.postgres.session import Session
+from perdure.stores.postgres.store_part import StorePart
 from perdure.stores.postgres.wire import INT, INTS, TEXT, TEXTS, Statement
 
 # Runs that this program cannot read, because a newer one has written to them, go to a server that can.
@@ -79,8 +78,6 @@ def transfer_runs(
     return {run: home for run, home in zip(runs, homes, strict=True) if run in moved_away}
 
 
-T = TypeVar("T")
-
 _REGISTER = Statement(
     "INSERT INTO servers (token, name, role, until, reads, started_at, renewed, machine)"
     " VALUES ({0}, {1}, {2}, {3} + {4}, {5}, {3}, {3}, {6}) RETURNING id, epoch",
@@ -115,7 +112,7 @@ _END_OWN = Statement(
 )
 
 
-class Membership(ABC):
+class Membership(StorePart):
     """The verbs of coming and going, of a store that can read and run a transaction."""
 
     _database: Database
@@ -127,12 +124,6 @@ class Membership(ABC):
         self._epoch = 0
         self._role = ""
         self._machines: list[str] = []  # on which servers were seen when we took something over
-
-    @abstractmethod
-    async def _read(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    async def _write(self, work: Callable[[Session, bool], T]) -> T: ...
 
     async def _join(self, role: str) -> ServerLease:
         if self._lease is None or (self._role != role and role == "serve"):

@@ -1,7 +1,7 @@
 """Reads, each on a thread of its own; what concerns many runs or partitions is one question."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -11,6 +11,7 @@ from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.outcomes import Status
 from perdure.stores.commit_types import DeliveredMessage, Message
 from perdure.stores.postgres.batched_lookup import BatchedLookup
+from perdure.stores.postgres.store_part import StorePart
 from perdure.stores.postgres.wire import BLOB, BLOBS, INT, INTS, TEXT, TEXTS, Kind, Statement, jsonb
 from perdure.stores.protocol import RunFilter, RunRow, StoredRun
 from perdure.stores.rows import MOST_WALKS, RUN_COLUMNS, RUN_NAMESPACES, needs_namespaces, run_row, split_filter
@@ -172,19 +173,14 @@ _KEPT_AMONG = Statement(_KEPT_COUNTS % " AND namespace = ANY({3})", INT, INT, IN
 _ALL_NAMESPACES = Statement(RUN_NAMESPACES)
 
 
-class StoreReads(ABC):
+class StoreReads(StorePart):
     """The reading verbs of a store that can answer a query."""
-
-    _now: Callable[[], Instant]
 
     def __init__(self) -> None:
         super().__init__()
         self._rows = BatchedLookup(self._find_many)
         self._runs = BatchedLookup(self._load_many)
         self._programs = BatchedLookup(self._program_texts)
-
-    @abstractmethod
-    async def _read(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]: ...
 
     @abstractmethod
     def _learn(self, numbers: dict[RunId, int]) -> None:

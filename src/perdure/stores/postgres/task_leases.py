@@ -1,9 +1,8 @@
 """Tasks for workers in other processes: leased, kept alive by heartbeats, turned in once."""
 
 import secrets
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from abc import abstractmethod
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -23,9 +22,8 @@ from perdure.stores.pool_tasks import (
 )
 from perdure.stores.postgres.messages import send, send_all
 from perdure.stores.postgres.session import Session, Step
+from perdure.stores.postgres.store_part import StorePart
 from perdure.stores.postgres.wire import BLOB, INT, INTS, TEXT, TEXTS, Statement
-
-T = TypeVar("T")
 
 _MATCHES = " AND ({} IS NULL OR namespace = ANY({})) AND ({} IS NULL OR opener = '' OR opener = ANY({}))"
 _FOREMOST = " ORDER BY turn, offered_at, run, task LIMIT {} FOR UPDATE SKIP LOCKED"
@@ -147,27 +145,16 @@ _EXPIRE = Statement(
 )
 
 
-class TaskLeases(ABC):
+class TaskLeases(StorePart):
     """The leasing verbs of a store that can read and run a transaction."""
 
     _stamps: bool
-    _now: Callable[[], Instant]
-
-    @abstractmethod
-    async def _read(self, statement: Statement, *values: Any) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    async def _write(self, work: Callable[[Session, bool], T]) -> T: ...
 
     @abstractmethod
     def loss_on(self, machine: str) -> LossKind: ...
 
     @abstractmethod
     def _look_at_machines(self, session: Session) -> None: ...
-
-    @abstractmethod
-    async def _tell(self, delivered: Sequence[DeliveredMessage]) -> None:
-        """Hint to the owners that messages have come."""
 
     async def lease(self, request: LeaseRequest) -> list[TaskLease]:
         own = request if request.key else replace(request, key=secrets.token_hex(16))  # to know what was written before

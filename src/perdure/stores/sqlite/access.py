@@ -1,9 +1,8 @@
 """Tokens, the audit log and idempotency keys of requests on SQLite."""
 
 import json
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import apsw
 
@@ -20,8 +19,6 @@ from perdure.stores.access import (
 from perdure.stores.rows import TOKEN_COLUMNS, token_row
 from perdure.stores.sqlite.hooks import StoredHooks
 
-T = TypeVar("T")
-
 _TOKEN = f"SELECT {TOKEN_COLUMNS} FROM access_tokens "
 _AUDIT = "SELECT id, at, run, body, seal FROM audit "
 _ADD_AUDIT = "INSERT INTO audit VALUES (?, ?, ?, ?, NULL) ON CONFLICT DO NOTHING"
@@ -30,16 +27,6 @@ _SEAL = "SELECT number, server, at, rows, previous, hash FROM audit_seals "
 
 class StoredAccess(StoredHooks):
     """What concerns others than runs: who may call a server, what was done, and what is sent elsewhere."""
-
-    @property
-    @abstractmethod
-    def _connection(self) -> apsw.Connection: ...
-
-    @abstractmethod
-    def _read(self, query: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    async def _explained_transaction(self, work: Callable[[], T], **how: bool) -> T: ...
 
     async def add_token(self, token: AccessTokenRow, *, only_first: bool = False) -> bool:
         def work() -> bool:

@@ -1,10 +1,7 @@
 """The catalog on SQLite: entries with their generations, limits, and what runs remember for each other."""
 
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
-
-import apsw
+from collections.abc import Sequence
+from typing import Any
 
 from perdure.kernel.documents.lookups import CachedValue, ResourceKey
 from perdure.kernel.json_values.values import Instant
@@ -31,10 +28,7 @@ from perdure.stores.rows import (
     resource_row,
     sized_key,
 )
-from perdure.stores.sqlite.batch_writer import BatchWriter
 from perdure.stores.sqlite.change_feed import ENTRY_CHANGED, StoredChangeFeed
-
-T = TypeVar("T")
 
 _ROW = f"SELECT {RESOURCE_COLUMNS} FROM resources "
 _EDITIONS = f"SELECT {EDITION_COLUMNS} FROM resources AS r JOIN editions AS e ON e.uid = r.uid"
@@ -45,22 +39,6 @@ KEYS_AT_ONCE = 100
 
 class StoredCatalog(StoredChangeFeed):
     """The catalog's verbs of a store that can read and run a transaction, and the feed that tells of its changes."""
-
-    _now: Callable[[], Instant]
-
-    @property
-    @abstractmethod
-    def _connection(self) -> apsw.Connection: ...
-
-    @property
-    @abstractmethod
-    def _writer(self) -> BatchWriter: ...
-
-    @abstractmethod
-    def _read(self, query: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    async def _explained_transaction(self, work: Callable[[], T], **how: bool) -> T: ...
 
     async def write_catalog(self, changes: Sequence[ResourceWrite | ResourceRemoval]) -> CatalogConflict | None:
         def work() -> CatalogConflict | None:

@@ -3,18 +3,16 @@
 And the counts of runs by namespace, hour and status, which change with them.
 """
 
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import apsw
 
 from perdure.kernel.json_values.values import Instant
 from perdure.kernel.outcomes import Status
 from perdure.stores.feed_changes import FEED_COLUMNS, FOREVER, FeedPage, feed_change
-
-T = TypeVar("T")
+from perdure.stores.sqlite.store_part import StorePart
 
 _WRITTEN = FEED_COLUMNS.removeprefix("position, ")
 _INTO = f"INSERT INTO feed ({_WRITTEN}) SELECT ?2, "
@@ -79,19 +77,7 @@ class RunCountChanges:
             )
 
 
-class StoredChangeFeed(ABC):
-    _now: Callable[[], Instant]
-
-    @property
-    @abstractmethod
-    def _connection(self) -> apsw.Connection: ...
-
-    @abstractmethod
-    def _read(self, query: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    async def _explained_transaction(self, work: Callable[[], T], **how: bool) -> T: ...
-
+class StoredChangeFeed(StorePart):
     async def open_feed(self, until: Instant) -> FeedPage:
         def work() -> FeedPage:
             execute = self._connection.execute

@@ -1,32 +1,19 @@
 """Outgoing hooks and their deliveries on SQLite."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import apsw
 from msgspec.structs import astuple
 
 from perdure.kernel.json_values.values import Instant
 from perdure.stores.hook_deliveries import DELIVERY_COLUMNS, HOOK_COLUMNS, DeliveryRow, HookRow
-
-T = TypeVar("T")
+from perdure.stores.sqlite.store_part import StorePart
 
 _HOOKS = f"SELECT {HOOK_COLUMNS} FROM hooks ORDER BY name"
 _DELIVERIES = f"SELECT {DELIVERY_COLUMNS} FROM hook_deliveries "
 
 
-class StoredHooks(ABC):
-    @property
-    @abstractmethod
-    def _connection(self) -> apsw.Connection: ...
-
-    @abstractmethod
-    def _read(self, query: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    async def _explained_transaction(self, work: Callable[[], T], *, removes: bool = False) -> T: ...
-
+class StoredHooks(StorePart):
     async def note_hooks(self, hooks: Mapping[str, str], now: Instant, expired: Instant) -> list[HookRow]:
         def work() -> None:
             execute = self._connection.execute

@@ -9,11 +9,8 @@ What the dead left is moved in one transaction, while its lock is held; so nobod
 import asyncio
 import logging
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, TypeVar
 from zlib import crc32
 
 import apsw
@@ -35,10 +32,10 @@ from perdure.stores.sqlite.partition_locks import (
     lock_path,
     try_lock,
 )
+from perdure.stores.sqlite.store_part import StorePart
 
 _log = logging.getLogger("perdure.store")
 
-T = TypeVar("T")
 
 LOCKED_AT_ONCE = 8  # partitions of the dead that are moved in one transaction: a lock is an open file
 CLEARED_AT_ONCE = 8  # rows that a newcomer looks at
@@ -60,10 +57,9 @@ _IS_USED = (
 _FAMILY = "(id = ?3 OR id >= ?4 AND id < ?5)"
 
 
-class PartitionOwnership(ABC):
+class PartitionOwnership(StorePart):
     """The owning verbs of a store that can read and run a transaction."""
 
-    path: Path
     _turn: asyncio.Lock
     _writing: tuple[apsw.Connection, BatchWriter] | None
     _is_lost: bool
@@ -77,16 +73,6 @@ class PartitionOwnership(ABC):
         self._is_late = False
         self._serves = False
         self._losses = OwnerLosses(lambda query, bindings: self._read(query, bindings))
-
-    @property
-    @abstractmethod
-    def _connection(self) -> apsw.Connection: ...
-
-    @abstractmethod
-    def _read(self, query: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    async def _explained_transaction(self, work: Callable[[], T], **how: bool) -> T: ...
 
     # One's own.
 

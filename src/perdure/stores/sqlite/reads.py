@@ -1,7 +1,6 @@
 """Short reads, made directly on the event loop: they are served from the page cache."""
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from perdure.stores.rows import MOST_WALKS, RUN_NAMESPACES, needs_namespaces, ru
 from perdure.stores.sqlite.database import explain, open_for_reading
 from perdure.stores.sqlite.file_permissions import make_private
 from perdure.stores.sqlite.run_search import RUN_ROW, search_rows
+from perdure.stores.sqlite.store_part import StorePart
 
 _VALUE = "FROM large_values WHERE run = (SELECT number FROM runs WHERE id = ?) AND digest = ?"
 
@@ -36,15 +36,10 @@ def _read_value(id: int, connection: apsw.Connection) -> bytes | None:
     return text
 
 
-class StoreReads(ABC):
+class StoreReads(StorePart):
     """The reading verbs of a store that can answer a query."""
 
-    path: Path
-    _now: Callable[[], Instant]
     _vfs: str | None
-
-    @abstractmethod
-    def _read(self, query: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]: ...
 
     async def line(self, scope: str, run: RunId) -> PermitQueue:
         held, highest = self._read(

@@ -1,20 +1,16 @@
 """Messages to runs; and removing what nobody wants any more: whole runs, with all they have, and what no run names."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
-
-import apsw
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from perdure.kernel.json_values.values import Instant, RunId
 from perdure.stores.commit_types import DeliveredMessage, Message
 from perdure.stores.errors import StoreFull
 from perdure.stores.feed_changes import FOREVER
 from perdure.stores.run_removal import NO_VIEWS, LastView
-from perdure.stores.sqlite.batch_writer import BatchWriter
 from perdure.stores.sqlite.change_feed import RUN_REMOVED
-
-T = TypeVar("T")
+from perdure.stores.sqlite.store_part import StorePart
 
 FORGOTTEN_AT_ONCE = 1_000
 FEW = 5
@@ -43,24 +39,8 @@ _REMOVABLE = (
 )
 
 
-class StoredRunRemoval(ABC):
+class StoredRunRemoval(StorePart):
     """The sending and removing verbs of a store that can run a transaction."""
-
-    _now: Callable[[], Instant]
-
-    @property
-    @abstractmethod
-    def _connection(self) -> apsw.Connection: ...
-
-    @property
-    @abstractmethod
-    def _writer(self) -> BatchWriter: ...
-
-    @abstractmethod
-    def _read(self, query: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    async def _explained_transaction(self, work: Callable[[], T], **how: bool) -> T: ...
 
     @abstractmethod
     async def _begin_log_anew(self) -> None: ...

@@ -2,10 +2,10 @@
 
 import asyncio
 import secrets
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import apsw
 
@@ -23,10 +23,8 @@ from perdure.stores.pool_tasks import (
     WorkerRow,
     lease_row,
 )
-from perdure.stores.sqlite.batch_writer import BatchWriter
+from perdure.stores.sqlite.store_part import StorePart
 from perdure.stores.sync_thread import SyncThread
-
-T = TypeVar("T")
 
 _FIND = f"SELECT {LEASE_COLUMNS} FROM tasks WHERE lease = ? AND state IN ('leased', 'answered')"
 _LASTS = "(state = 'leased' OR (state = 'answered' AND answer IS NULL))"  # of an ended run: until its worker has heard
@@ -53,27 +51,11 @@ SELECT name FROM offered WHERE name IS NOT NULL
 """  # one step in the index for each
 
 
-class TaskLeases(ABC):
+class TaskLeases(StorePart):
     """The leasing verbs of a store that can read and run a transaction."""
-
-    @property
-    @abstractmethod
-    def _connection(self) -> apsw.Connection: ...
-
-    @property
-    @abstractmethod
-    def _writer(self) -> BatchWriter: ...
 
     @abstractmethod
     def loss_on(self, machine: str) -> LossKind: ...
-
-    _now: Callable[[], Instant]
-
-    @abstractmethod
-    def _read(self, query: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    async def _explained_transaction(self, work: Callable[[], T], **how: bool) -> T: ...
 
     async def lease(self, request: LeaseRequest) -> list[TaskLease]:
         filters, values = "", list[Any]()
@@ -274,16 +256,12 @@ _SELECT_LOGS = (
 )
 
 
-class StoredTaskLogs(ABC):
+class StoredTaskLogs(StorePart):
     """The verbs for task logs of a store that can run a transaction."""
 
     _turn: asyncio.Lock
     _thread: SyncThread
     _is_full: bool
-
-    @property
-    @abstractmethod
-    def _connection(self) -> apsw.Connection: ...
 
     @abstractmethod
     async def _begin(self) -> None: ...
@@ -293,9 +271,6 @@ class StoredTaskLogs(ABC):
 
     @abstractmethod
     def _explained(self, error: apsw.Error) -> Exception: ...
-
-    @abstractmethod
-    def _read(self, query: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]: ...
 
     async def write_task_logs(self, rows: Sequence[TaskLogRow]) -> None:
         async with self._turn:

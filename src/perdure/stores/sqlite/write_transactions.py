@@ -4,10 +4,9 @@ import asyncio
 import logging
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import apsw
@@ -17,6 +16,7 @@ from perdure.stores.sqlite.batch_writer import BatchWriter
 from perdure.stores.sqlite.database import WalPreallocation
 from perdure.stores.sqlite.file_identity import FileIdentity
 from perdure.stores.sqlite.partition_locks import wake_owner
+from perdure.stores.sqlite.store_part import StorePart
 from perdure.stores.sync_thread import SyncThread
 
 if TYPE_CHECKING:
@@ -30,10 +30,9 @@ LOOK_EVERY = 250  # milliseconds between two looks whether a wait for another pr
 SAY_EVERY = 10.0  # seconds between two lines about it
 
 
-class WriteTransactions(ABC):
+class WriteTransactions(StorePart):
     """The writing side of a store that has opened its connections."""
 
-    path: Path
     _writing: tuple[apsw.Connection, BatchWriter] | None
     _file_identity: FileIdentity | None
     _is_lost: bool
@@ -45,14 +44,6 @@ class WriteTransactions(ABC):
     _sync_cost: float
     _wal_pages: int
     _wal_preallocation: WalPreallocation
-
-    @property
-    @abstractmethod
-    def _connection(self) -> apsw.Connection: ...
-
-    @property
-    @abstractmethod
-    def _writer(self) -> BatchWriter: ...
 
     @abstractmethod
     def _open_for_writing(self) -> tuple[apsw.Connection, BatchWriter]: ...
