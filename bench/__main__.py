@@ -38,10 +38,10 @@ def _parser() -> argparse.ArgumentParser:
     run.set_defaults(action=_run)
     drawn = verbs.add_parser("curves", help="only the curves, on stderr")
     drawn.set_defaults(action=_curves)
-    for one in (run, drawn):
-        one.add_argument("--quick", action="store_true", help="small sizes: tries the harness, measures nothing")
-        one.add_argument("--languages", type=_names(LANGUAGES), default=LANGUAGES)
-        one.add_argument("--scratch", type=Path, help="a folder on the disk to be measured (default: temporary)")
+    for command in (run, drawn):
+        command.add_argument("--quick", action="store_true", help="small sizes: tries the harness, measures nothing")
+        command.add_argument("--languages", type=_names(LANGUAGES), default=LANGUAGES)
+        command.add_argument("--scratch", type=Path, help="a folder on the disk to be measured (default: temporary)")
     run.add_argument(
         "--output", type=Path, default=RESULTS, help="the figures (default: docs/performance/figures.json)"
     )
@@ -87,8 +87,8 @@ def _profile(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="perdure-bench-") as temporary:
         harness = Harness(Path(temporary), FULL)
         for subject in languages(arguments.language or LANGUAGES):
-            found = harness.call(subject, "bench.profiling", "profiled", arguments.workload)
-            print(profiling.told(found, f"{subject.title} {arguments.workload.upper()}"), end="\n\n")
+            profile = harness.call(subject, "bench.profiling", "profiled", arguments.workload)
+            print(profiling.told(profile, f"{subject.title} {arguments.workload.upper()}"), end="\n\n")
 
 
 def _split(arguments: argparse.Namespace) -> None:

@@ -114,5 +114,5 @@ if __name__ == "__main__":
     parser.add_argument("address", help="an empty database")
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--width", type=int, default=200, help="runs at once")
-    given = parser.parse_args()
-    asyncio.run(main(given.address, given.minutes, given.width))
+    arguments = parser.parse_args()
+    asyncio.run(main(arguments.address, arguments.minutes, arguments.width))

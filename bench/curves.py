@@ -50,12 +50,12 @@ def draw(
                     line.append([x, None, f"left out: about {expected:.0f} s"])
                     break
                 try:
-                    found = harness.call(subject, "bench.points", curve.name, str(x))
+                    point = harness.call(subject, "bench.points", curve.name, str(x))
                 except Failure as failure:
                     say(f"{curve.name} {subject.name} {x:,}: FAILED: {failure}")
                     line.append([x, None, str(failure)])
                     break
-                say(f"{curve.name} {subject.name} {x:,}: {found['us']:,.0f} {curve.unit}")
-                line.append([x, round(found["us"], 2)])
+                say(f"{curve.name} {subject.name} {x:,}: {point['us']:,.0f} {curve.unit}")
+                line.append([x, round(point["us"], 2)])
             drawn.setdefault(curve.name, {})[subject.name] = line
     return drawn

@@ -104,7 +104,7 @@ async def forking(engine: perdure.Engine) -> Work:
     """A fork that has not been stored yet, with a dear turn before it."""
     steps = {"s": {"action": "Sleep", "for": "PT0.2S", "next": "r"}, "r": returns(NESTED)}
     handle = await engine.start(flow(steps))
-    slept = next(one["seq"] for one in await handle.history(raw=True) if one["event"] == "TimerSet")
+    slept = next(event["seq"] for event in await handle.history(raw=True) if event["event"] == "TimerSet")
     await handle.result()
 
     async def work() -> None:
@@ -168,7 +168,7 @@ async def beside(engine: perdure.Engine, work: Work) -> tuple[list[float], list[
     gaps: list[float] = []
     took: list[float] = []
     stop = asyncio.Event()
-    followers = [asyncio.create_task(one) for one in (beat(gaps, stop), small_runs(engine, took, stop))]
+    followers = [asyncio.create_task(coroutine) for coroutine in (beat(gaps, stop), small_runs(engine, took, stop))]
     await asyncio.sleep(0.05)
     before = time.perf_counter()
     await work()
@@ -199,7 +199,7 @@ def main() -> None:
     print(f"{'case':28} {'longest':>9} {'median':>8} {'loop away':>10} {'case took':>10}  (ms)")
     for name in arguments.cases:
         rounds = [asyncio.run(measure(name)) for _ in range(arguments.rounds)]
-        figures = [min(one[at] for one in rounds) for at in range(4)]
+        figures = [min(sample[at] for sample in rounds) for at in range(4)]
         print(f"{name:28} {figures[0]:9.1f} {figures[1]:8.1f} {figures[2]:10.1f} {figures[3]:10.0f}", flush=True)
 
 

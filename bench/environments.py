@@ -15,16 +15,16 @@ class CannotInstall(Exception):
 
 
 def peer_named(name: str) -> Peer:
-    found: Peer = import_module(f"bench.peers.{name}").PEER
-    return found
+    peer: Peer = import_module(f"bench.peers.{name}").PEER
+    return peer
 
 
 def prepare(name: str, under: Path) -> Path:
     """The peer's home; a changed list of packages makes a new one."""
     peer, home = peer_named(name), (under / name).resolve()
-    wanted = json.dumps([peer.packages, peer.npm, sys.version])
+    installation = json.dumps([peer.packages, peer.npm, sys.version])
     done = home / "installed"
-    if done.exists() and done.read_text() == wanted:
+    if done.exists() and done.read_text() == installation:
         return home
     shutil.rmtree(home, ignore_errors=True)
     uv = shutil.which("uv")
@@ -41,7 +41,7 @@ def prepare(name: str, under: Path) -> Path:
             raise CannotInstall(f"{name} needs {', '.join(peer.npm)}, and there is no npm")
         where = ["--prefix", str(home)]
         _run(name, [npm, "install", *where, "--silent", "--no-audit", "--no-fund", "--ignore-scripts", *peer.npm])
-    done.write_text(wanted)
+    done.write_text(installation)
     return home
 
 
@@ -53,11 +53,11 @@ def versions(home: Path, peer: Peer) -> dict[str, str]:
         "print(json.dumps({name: version(name) for name in sys.argv[1:]}))"
     )
     done = subprocess.run([home / "bin" / "python", "-c", code, *names], capture_output=True, text=True, check=True)
-    found: dict[str, str] = json.loads(done.stdout)
+    versions_by_package: dict[str, str] = json.loads(done.stdout)
     for package in peer.npm:
         described = json.loads((home / "node_modules" / package / "package.json").read_text())
-        found[package] = described["version"]
-    return found
+        versions_by_package[package] = described["version"]
+    return versions_by_package
 
 
 def _run(name: str, command: list[str]) -> None:

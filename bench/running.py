@@ -120,12 +120,12 @@ class Run:
             }
             try:
                 sample["figures"] = self.harness.measure(subject, workload.name, variant)
-                found = _rank(workload.metrics[0], sample["figures"])
-                best = (found, variant) if best is None else max(best, (found, variant))
+                rank = _rank(workload.metrics[0], sample["figures"])
+                best = (rank, variant) if best is None else max(best, (rank, variant))
             except Failure as failure:
                 sample["error"] = str(failure)
-            said = {name: round(value, 3) for name, value in sample.get("figures", {}).items()}
-            say(f"{number} {workload.name} {subject.title} {variant}: {said or 'FAILED: ' + sample['error']}")
+            figures = {name: round(value, 3) for name, value in sample.get("figures", {}).items()}
+            say(f"{number} {workload.name} {subject.title} {variant}: {figures or 'FAILED: ' + sample['error']}")
             self.results["samples"].append(sample)
         if best is not None and len(variants) > 1:
             self.settings[key] = [best[1]]
@@ -146,11 +146,11 @@ class Run:
             say(f"{number} {workload.name} {subject.title} {kind}: {figures['steps_per_s']:.0f} steps/s")
 
     def _measure_limits(self, number: int) -> None:
-        found = self.harness.call(self.subjects[0], "bench.limits", "physical")
+        limits = self.harness.call(self.subjects[0], "bench.limits", "physical")
         if on_postgres := next((subject for subject in self.subjects if is_on_postgres(subject.name)), None):
-            found |= self.harness.call(on_postgres, "bench.limits", "physical_of_postgres")
-        say(f"{number} limits: { ({name: round(value, 3) for name, value in found.items()}) }")
-        self.results["limits"].append(found)
+            limits |= self.harness.call(on_postgres, "bench.limits", "physical_of_postgres")
+        say(f"{number} limits: { ({name: round(value, 3) for name, value in limits.items()}) }")
+        self.results["limits"].append(limits)
 
     def count_syncs(self) -> None:
         """Noise cannot move these: once is enough."""
@@ -159,11 +159,11 @@ class Run:
             for subject in self.subjects:
                 variant = self.settings.get((subject.name, workload), [OURS if subject.is_ours else ""])[0]
                 try:
-                    found: Any = round(self.harness.count_syncs(subject, workload, variant) / steps[workload], 3)
+                    syncs: Any = round(self.harness.count_syncs(subject, workload, variant) / steps[workload], 3)
                 except (Failure, OSError) as error:
-                    found = str(error)
-                say(f"syncs per step, {workload} {subject.title}: {found}")
-                self.results["syncs"].setdefault(workload, {})[subject.name] = found
+                    syncs = str(error)
+                say(f"syncs per step, {workload} {subject.title}: {syncs}")
+                self.results["syncs"].setdefault(workload, {})[subject.name] = syncs
         self.save()
 
     def draw_curves(self, most: int) -> None:
@@ -183,8 +183,8 @@ class Run:
         for subject in self.subjects:
             if subject.is_ours and not is_on_postgres(subject.name):
                 say(f"profile of W1, {subject.title}")
-                found = self.harness.call(subject, "bench.profiling", "profiled", "w1")
-                self.results["profile"][subject.name] = found
+                profile = self.harness.call(subject, "bench.profiling", "profiled", "w1")
+                self.results["profile"][subject.name] = profile
         self.save()
 
 

@@ -41,8 +41,8 @@ BEGIN, END = "<!-- processes: begin -->", "<!-- processes: end -->"
 def processor(pid: int) -> float:
     """Seconds of the processor that a server and its processes have taken."""
     total = 0
-    for one in (pid, *descendants(pid)):
-        fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+    for member in (pid, *descendants(pid)):
+        fields = Path(f"/proc/{member}/stat").read_text().rpartition(")")[2].split()
         total += int(fields[11]) + int(fields[12])
     return total / os.sysconf("SC_CLK_TCK")
 
@@ -76,13 +76,13 @@ async def serving(folder: Path, store: str, processes: int) -> AsyncIterator[Ser
 
 async def measure(store: str, name: str, processes: int, runs: int) -> dict[str, float]:
     language: Language = import_module(f"bench.languages.{name}").LANGUAGE
-    document, given = language.sequence(STEPS, "step").decode(), language.given({"i": 1, "n": ""})
+    document, payload = language.sequence(STEPS, "step").decode(), language.given({"i": 1, "n": ""})
     folder = Path(tempfile.mkdtemp(prefix="scaling-"))
     try:
         folder.chmod(0o755)  # a database server has a user of its own
         (folder / "database").mkdir()
         async with serving(folder, store, processes) as server:
-            start = server.request("POST", f"{API}/runs", {"document": document, "input": given})
+            start = server.request("POST", f"{API}/runs", {"document": document, "input": payload})
             callers = [await server.connect() for _ in range(CONNECTIONS)]
             await asyncio.gather(*[_finish(server, caller, start, 1) for caller in callers])
             began, used = time.perf_counter(), processor(server.pid)
@@ -154,10 +154,10 @@ def page(
 ) -> str:
     rows = []
     for store, name in cases:
-        one, several = samples[store, name, 1], samples[store, name, processes]
-        ratios = sorted(b["steps_per_s"] / a["steps_per_s"] for a, b in zip(one, several, strict=True))
-        costs = [b["us_per_step"] / a["us_per_step"] for a, b in zip(one, several, strict=True)]
-        speed = [statistics.median(sample["steps_per_s"] for sample in side) for side in (one, several)]
+        single, several = samples[store, name, 1], samples[store, name, processes]
+        ratios = sorted(b["steps_per_s"] / a["steps_per_s"] for a, b in zip(single, several, strict=True))
+        costs = [b["us_per_step"] / a["us_per_step"] for a, b in zip(single, several, strict=True)]
+        speed = [statistics.median(sample["steps_per_s"] for sample in side) for side in (single, several)]
         title = import_module(f"bench.languages.{name}").LANGUAGE.title
         where = "PostgreSQL" if store == "postgres" else "SQLite"
         rows.append(

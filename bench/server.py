@@ -116,8 +116,8 @@ async def serving(folder: Path) -> AsyncIterator[Server]:
     os.sched_setaffinity(0, {cores[-1]})
     try:
         assert process.stdout is not None
-        said = json.loads(await process.stdout.readline())
-        address = urlsplit(said["url"])
+        announcement = json.loads(await process.stdout.readline())
+        address = urlsplit(announcement["url"])
         assert address.hostname is not None and address.port is not None
         token = (folder / "admin-token").read_text().strip()
         yield Server(process.pid, address.hostname, address.port, token)
@@ -262,8 +262,8 @@ async def idle_followers(server: Server, seconds: float) -> dict[str, float]:
         _, follower = await loop.create_connection(partial(Follower, request), server.host, server.port)
         followers.append(follower)
         if len(followers) % 50 == 0:
-            await asyncio.gather(*(one.began.wait() for one in followers))
-    await asyncio.gather(*(one.began.wait() for one in followers))
+            await asyncio.gather(*(follower.began.wait() for follower in followers))
+    await asyncio.gather(*(follower.began.wait() for follower in followers))
     await asyncio.sleep(2)
     busy = await _busy(server, seconds)
     grown = resident_mb(server.pid) - memory

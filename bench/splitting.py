@@ -42,10 +42,10 @@ def split(scene: Scene) -> dict[str, Any]:
     _time(TaskExecution, "attempt", spent["function"])
     _time_hops(spent)
     figures = ours.w4(scene)
-    found = {name: median(times) * 1e6 for name, times in spent.items()}
-    found["decide"] -= found["encode"]
+    durations = {name: median(times) * 1e6 for name, times in spent.items()}
+    durations["decide"] -= durations["encode"]
     whole = 1e6 / figures["steps_per_s"]
-    return {**found, "whole": whole, "other": whole - sum(found.values())}
+    return {**durations, "whole": whole, "other": whole - sum(durations.values())}
 
 
 def _time(owner: Any, name: str, times: list[float]) -> None:
@@ -86,9 +86,9 @@ def _time_hops(spent: dict[str, list[float]]) -> None:
     setattr(Threads, "_collect", collecting)  # noqa: B010
 
 
-def told(found: dict[str, Any], title: str) -> str:
+def told(durations: dict[str, Any], title: str) -> str:
     """For people."""
-    lines = [f"{title}: {found['whole']:.0f} µs a step"]
+    lines = [f"{title}: {durations['whole']:.0f} µs a step"]
     for name, words in (*PIECES, OTHER):
-        lines.append(f"  {found[name]:7.0f} µs {found[name] / found['whole']:6.1%}  {words}")
+        lines.append(f"  {durations[name]:7.0f} µs {durations[name] / durations['whole']:6.1%}  {words}")
     return "\n".join(lines)

@@ -64,8 +64,8 @@ def mine(results: Results, *, on_postgres: bool | None = None) -> list[str]:
 def in_order(results: Results) -> Results:
     """With the languages that users write first: the test dialect only shows what the kernel costs."""
 
-    def last(found: dict[str, Any]) -> dict[str, Any]:
-        return dict(sorted(found.items(), key=lambda item: is_test_dialect(item[0])))
+    def last(results: dict[str, Any]) -> dict[str, Any]:
+        return dict(sorted(results.items(), key=lambda item: is_test_dialect(item[0])))
 
     sorted_too = {name: last(results[name]) for name in ("subjects", "split", "profile") if results.get(name)}
     return {**results, **sorted_too, "curves": {name: last(lines) for name, lines in results["curves"].items()}}
@@ -84,8 +84,8 @@ def peers(results: Results) -> list[str]:
 
 
 def best_peer(results: Results, workload: str, metric: Metric) -> tuple[str, Figure] | None:
-    found = [(name, figure(results, workload, name, metric.name)) for name in peers(results)]
-    known = [(name, one) for name, one in found if one is not None]
+    figures = [(name, figure(results, workload, name, metric.name)) for name in peers(results)]
+    known = [(name, measurement) for name, measurement in figures if measurement is not None]
     if not known:
         return None
     return (max if metric.higher else min)(known, key=lambda item: item[1].median)
@@ -95,8 +95,8 @@ def verdicts(results: Results, workload: Workload, metric: Metric, subject: str)
     """Every goal of a metric, for one of our languages."""
     ours = figure(results, workload.name, subject, metric.name)
     goals = []
-    if (wanted := _beside_a_peer(metric, subject)) is not None:
-        name, times = wanted
+    if (required := _beside_a_peer(metric, subject)) is not None:
+        name, times = required
         if name == BEST:
             peer, theirs = best_peer(results, workload.name, metric) or (None, None)
         else:

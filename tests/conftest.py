@@ -52,8 +52,8 @@ def _folder_for_tests() -> str:
     """In memory, where there is room: stores sync a hundred thousand times, and no test can take the power away."""
     if not IN_MEMORY.is_dir() or not os.access(IN_MEMORY, os.W_OK):
         return tempfile.gettempdir()
-    found = os.statvfs(IN_MEMORY)
-    is_fit = found.f_bavail * found.f_frsize > ROOM and not found.f_flag & os.ST_NOEXEC
+    space = os.statvfs(IN_MEMORY)
+    is_fit = space.f_bavail * space.f_frsize > ROOM and not space.f_flag & os.ST_NOEXEC
     return str(IN_MEMORY) if is_fit else tempfile.gettempdir()
 
 
@@ -132,8 +132,8 @@ def end_tasks(loop: asyncio.AbstractEventLoop) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test marked `every_store` runs on each of them; `PERDURE_TEST_STORE` picks one."""
     marker = metafunc.definition.get_closest_marker
-    if (found := marker("every_store")) is not None and marker("sqlite_inside") is None:
-        metafunc.parametrize("world_store", storing.chosen(**found.kwargs), indirect=True)
+    if (mark := marker("every_store")) is not None and marker("sqlite_inside") is None:
+        metafunc.parametrize("world_store", storing.chosen(**mark.kwargs), indirect=True)
 
 
 @pytest.fixture

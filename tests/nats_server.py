@@ -46,11 +46,11 @@ class NatsServer:
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen([binary, "-c", str(config)], stdout=log, stderr=log)
         until = time.monotonic() + STARTS_WITHIN
-        while not (found := list(ports.glob("*.ports"))) or not found[0].stat().st_size:
+        while not (port_files := list(ports.glob("*.ports"))) or not port_files[0].stat().st_size:
             if self._process.poll() is not None or time.monotonic() > until:
                 raise RuntimeError(f"the NATS server does not start: {(self._folder / 'log').read_text()[-2000:]}")
             time.sleep(0.02)
-        self._port = int(json.loads(found[0].read_text())["nats"][0].rpartition(":")[2])
+        self._port = int(json.loads(port_files[0].read_text())["nats"][0].rpartition(":")[2])
 
     def kill(self) -> None:
         assert self._process is not None

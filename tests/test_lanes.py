@@ -50,9 +50,9 @@ def collected(seed: str, path: str) -> tuple[str, set[str]]:
     """The header of a session with this seed, and the tests that it would run."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", path]
     environment = {name: value for name, value in os.environ.items() if name != CHOSEN} | {SEED: seed}
-    told = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stdout + told.stderr
-    return told.stdout, {line.strip() for line in told.stdout.splitlines() if "<" in line}
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout, {line.strip() for line in done.stdout.splitlines() if "<" in line}
 
 
 def test_the_header_names_the_seed_whose_cases_run() -> None:

@@ -53,14 +53,14 @@ def install() -> None:
     if int(version.lstrip("v").partition(".")[0]) < OLDEST_NODE:
         raise PackagesMissing(f"the console is built with Node {OLDEST_NODE} or newer, and this is {version}")
     lock, installed = SOURCE / "package-lock.json", SOURCE / "node_modules" / ".installed"
-    wanted = hashlib.sha256(lock.read_bytes()).hexdigest()
-    if installed.is_file() and installed.read_text("utf-8") == wanted:
+    digest = hashlib.sha256(lock.read_bytes()).hexdigest()
+    if installed.is_file() and installed.read_text("utf-8") == digest:
         return
     try:
         _run(npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")
     except NotBuilt as failed:
         raise PackagesMissing(str(failed)) from None
-    installed.write_text(wanted, "utf-8")
+    installed.write_text(digest, "utf-8")
 
 
 def build() -> None:

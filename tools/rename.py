@@ -263,9 +263,9 @@ def _child(node: ast.AST, name: str) -> ast.ClassDef | Function | None:
 def _parameters(node: ast.AST) -> list[ast.arg]:
     if not isinstance(node, Function):
         return []
-    given = node.args
-    rest = [argument for argument in (given.vararg, given.kwarg) if argument is not None]
-    return [*given.posonlyargs, *given.args, *given.kwonlyargs, *rest]
+    parameters = node.args
+    rest = [argument for argument in (parameters.vararg, parameters.kwarg) if argument is not None]
+    return [*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs, *rest]
 
 
 def _binding(node: ast.AST, name: str, lines: list[str]) -> Place | None:
@@ -276,8 +276,8 @@ def _binding(node: ast.AST, name: str, lines: list[str]) -> Place | None:
             assert node.end_lineno is not None and node.end_col_offset is not None
             return node.end_lineno, _characters(lines[node.end_lineno - 1], node.end_col_offset) - len(name)
         case ast.ExceptHandler(name=bound) | ast.MatchAs(name=bound) if bound == name:
-            found = re.search(rf"\bas {re.escape(name)}\b|\b{re.escape(name)}\b", lines[node.lineno - 1])
-            return (node.lineno, found.end() - len(name)) if found else None
+            match = re.search(rf"\bas {re.escape(name)}\b|\b{re.escape(name)}\b", lines[node.lineno - 1])
+            return (node.lineno, match.end() - len(name)) if match else None
     return None
 
 

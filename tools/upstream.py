@@ -262,9 +262,11 @@ def _run(upstream: Upstream, copy: Path, counted: Counted) -> list[str]:
         for document, text in accepted
     ]
     ran = list[upstream_runs.Ran]()
-    for one in upstream_runs.run_stories(taken) if upstream is STORIES else upstream_runs.run_playbooks(taken, ENDINGS):
-        print(one.status, one.place, one.reason, flush=True)
-        ran.append(one)
+    for outcome in (
+        upstream_runs.run_stories(taken) if upstream is STORIES else upstream_runs.run_playbooks(taken, ENDINGS)
+    ):
+        print(outcome.status, outcome.place, outcome.reason, flush=True)
+        ran.append(outcome)
     return upstream_runs.runs_section(upstream.title, ran)
 
 

@@ -162,14 +162,14 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _credentials(database: str, nats: str) -> dict[str, str]:
-    given = conninfo_to_dict(database)
+    parameters = conninfo_to_dict(database)
     data = {
-        "db_host": given["host"], "db_port": int(str(given["port"])), "db_user": given["user"],
-        "db_password": given.get("password") or "none", "db_name": given["dbname"],
+        "db_host": parameters["host"], "db_port": int(str(parameters["port"])), "db_user": parameters["user"],
+        "db_password": parameters.get("password") or "none", "db_name": parameters["dbname"],
     }  # fmt: skip
-    found = {name: json.dumps({"type": "postgres", "data": data}) for name in POSTGRES}
-    found |= {name: json.dumps({"type": "nats", "data": {"nats_url": nats}}) for name in NATS}
-    return {f"PERDURE_CREDENTIAL_{name.upper()}": value for name, value in found.items()}
+    credentials = {name: json.dumps({"type": "postgres", "data": data}) for name in POSTGRES}
+    credentials |= {name: json.dumps({"type": "nats", "data": {"nats_url": nats}}) for name in NATS}
+    return {f"PERDURE_CREDENTIAL_{name.upper()}": value for name, value in credentials.items()}
 
 
 def _run(

@@ -35,11 +35,11 @@ def prepare(scene: Scene) -> tuple[str, Any]:
         path = f"{postgres.binaries()}{os.pathsep}{os.environ['PATH']}"
         command = [sys.executable, "-c", "from absurdctl import main; main()", "init", "-d", address]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PATH": path})
-    found = client(address)
+    app = client(address)
     if scene.life == 1:
         for queue in ("default", "children"):
-            found.create_queue(queue)
-    return address, found
+            app.create_queue(queue)
+    return address, app
 
 
 def work(address: str, queue: str, marks_path: str, life: str, lease: str, batch: str) -> None:
@@ -49,31 +49,31 @@ def work(address: str, queue: str, marks_path: str, life: str, lease: str, batch
     marks = Marks(Path(marks_path), int(life))
 
     @app.register_task("sequence")
-    def sequence(given: Any, context: Any) -> Any:
-        return [context.step(f"s{at}", lambda at=at: {"i": at, "n": ""}) for at in range(given["steps"])]
+    def sequence(params: Any, context: Any) -> Any:
+        return [context.step(f"s{at}", lambda at=at: {"i": at, "n": ""}) for at in range(params["steps"])]
 
     @app.register_task("marked")
-    def marked(given: Any, context: Any) -> Any:
-        return [context.step(f"s{at}", lambda at=at: marks.leave(given["name"], at)) for at in range(given["steps"])]
+    def marked(params: Any, context: Any) -> Any:
+        return [context.step(f"s{at}", lambda at=at: marks.leave(params["name"], at)) for at in range(params["steps"])]
 
     @app.register_task("long")
-    def long(given: Any, context: Any) -> Any:
+    def long(params: Any, context: Any) -> Any:
         stamps = []
-        for at in range(given["steps"]):
+        for at in range(params["steps"]):
             context.step(f"s{at}", lambda at=at: {"i": at, "n": ""})
             stamps.append(time.perf_counter())
         return stamps
 
     @app.register_task("fan")
-    def fan(given: Any, context: Any) -> Any:
+    def fan(params: Any, context: Any) -> Any:
         def spawn() -> str:
             return str(children.spawn("sequence", {"steps": 1}, queue="children")["task_id"])
 
-        tasks = [context.step(f"spawn{at}", spawn) for at in range(given["width"])]
+        tasks = [context.step(f"spawn{at}", spawn) for at in range(params["width"])]
         return len([context.await_task_result(task, queue_name="children") for task in tasks])
 
     @app.register_task("parked")
-    def parked(given: Any, context: Any) -> Any:
+    def parked(params: Any, context: Any) -> Any:
         context.sleep_for("wait", 3600)
         return "awake"
 
@@ -89,22 +89,22 @@ def workers(
 
 
 def count(connection: Any, state: str) -> int:
-    found = connection.execute("select count(*) from absurd.t_default where state = %s", (state,)).fetchone()
-    return int(found[0])
+    row = connection.execute("select count(*) from absurd.t_default where state = %s", (state,)).fetchone()
+    return int(row[0])
 
 
-def wait_for(address: str, state: str, wanted: int, seconds: float = 240) -> int:
+def wait_for(address: str, state: str, target: int, seconds: float = 240) -> int:
     import psycopg
 
     end = time.monotonic() + seconds
     with psycopg.connect(address, autocommit=True) as connection:
-        while (found := count(connection, state)) < wanted and time.monotonic() < end:
+        while (reached := count(connection, state)) < target and time.monotonic() < end:
             time.sleep(0.01)
-    return found
+    return reached
 
 
-def once(app: Any, task: str, given: Any, timeout: float = 240) -> Any:
-    return app.await_task_result(app.spawn(task, given, queue="default")["task_id"], timeout=timeout).result
+def once(app: Any, task: str, params: Any, timeout: float = 240) -> Any:
+    return app.await_task_result(app.spawn(task, params, queue="default")["task_id"], timeout=timeout).result
 
 
 def w1(scene: Scene) -> dict[str, float]:
@@ -154,8 +154,8 @@ def w5_begin(scene: Scene) -> None:
     sizes = scene.sizes
     address, app = prepare(scene)
     names = [f"w{number}" for number in range(sizes.workflows)]
-    given = [{"name": name, "steps": sizes.steps} for name in names]
-    tasks = {one["name"]: str(app.spawn("marked", one, queue="default")["task_id"]) for one in given}
+    inputs = [{"name": name, "steps": sizes.steps} for name in names]
+    tasks = {params["name"]: str(app.spawn("marked", params, queue="default")["task_id"]) for params in inputs}
     scene.all_submitted(tasks)
     workers(scene, address, 4, lease=10)
     time.sleep(600)
@@ -168,7 +168,7 @@ def w5_recover(scene: Scene) -> dict[str, Any]:
     wait_for(address, "completed", len(tasks))
     reached("recovered")
     snapshots = {name: app.fetch_task_result(task) for name, task in tasks.items()}
-    return {"ended": {name: found.result for name, found in snapshots.items() if found and found.result}}
+    return {"ended": {name: snapshot.result for name, snapshot in snapshots.items() if snapshot and snapshot.result}}
 
 
 def w6(scene: Scene) -> dict[str, float]:
@@ -189,7 +189,7 @@ def w7(scene: Scene) -> dict[str, float]:
     once(app, "sequence", {"steps": 1})
 
     def ram() -> float:
-        return sum(resident_mb(one.pid) for one in started)
+        return sum(resident_mb(process.pid) for process in started)
 
     ram_before, disk_before, parked = ram(), postgres.size(address), 0
     began = time.perf_counter()

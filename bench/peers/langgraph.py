@@ -35,11 +35,11 @@ class Fanned(TypedDict):
 def saver(scene: Scene) -> Any:
     from langgraph.checkpoint.sqlite import SqliteSaver
 
-    found = SqliteSaver(sqlite3.connect(scene.folder / "graph.db", check_same_thread=False))
-    found.setup()
-    full = found.conn.execute("pragma synchronous").fetchone()[0]
+    checkpointer = SqliteSaver(sqlite3.connect(scene.folder / "graph.db", check_same_thread=False))
+    checkpointer.setup()
+    full = checkpointer.conn.execute("pragma synchronous").fetchone()[0]
     assert full == 2, "not synced: the figures would not be comparable"
-    return found
+    return checkpointer
 
 
 def sequence(scene: Scene, steps: int, node: Any) -> Any:
@@ -58,8 +58,8 @@ def small(name: str, at: int) -> dict[str, Any]:
     return {"i": at, "n": ""}
 
 
-def run(graph: Any, name: str, given: Any, **options: Any) -> Any:
-    return graph.invoke(given, {"configurable": {"thread_id": name}, **options}, durability="sync")
+def run(graph: Any, name: str, state: Any, **options: Any) -> Any:
+    return graph.invoke(state, {"configurable": {"thread_id": name}, **options}, durability="sync")
 
 
 def w1(scene: Scene) -> dict[str, float]:
@@ -136,8 +136,8 @@ def _marked(scene: Scene) -> dict[str, list[str]]:
 
     def go_on(name: str) -> list[str]:
         begun = graph.get_state({"configurable": {"thread_id": name}}).created_at is not None
-        found: list[str] = run(graph, name, None if begun else {"name": name, "out": []})["out"]
-        return found
+        marks: list[str] = run(graph, name, None if begun else {"name": name, "out": []})["out"]
+        return marks
 
     names = [f"w{number}" for number in range(scene.sizes.workflows)]
     with ThreadPoolExecutor(8) as threads:

@@ -81,8 +81,8 @@ class Deployment:
             raise RuntimeError(f"{path}: {answer.status} {text[:200]!r}")
         return json.loads(text)
 
-    def call(self, handler: str, connection: Any = None, **given: Any) -> Any:
-        return self.ask(f"/Bench/{handler}", given, self.ingress, connection)
+    def call(self, handler: str, connection: Any = None, **body: Any) -> Any:
+        return self.ask(f"/Bench/{handler}", body, self.ingress, connection)
 
     def connection(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.ingress, timeout=240)
@@ -119,11 +119,11 @@ def ports(folder: Path) -> list[int]:
     chosen = folder / "ports"
     if not chosen.exists():
         sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(4)]
-        chosen.write_text(json.dumps([one.getsockname()[1] for one in sockets]))
-        for one in sockets:
-            one.close()
-    found: list[int] = json.loads(chosen.read_text())
-    return found
+        chosen.write_text(json.dumps([listener.getsockname()[1] for listener in sockets]))
+        for listener in sockets:
+            listener.close()
+    numbers: list[int] = json.loads(chosen.read_text())
+    return numbers
 
 
 def w1(scene: Scene) -> dict[str, float]:

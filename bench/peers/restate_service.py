@@ -19,47 +19,47 @@ def _step(at: int) -> dict[str, Any]:
 
 
 @_service.handler()
-async def sequence(context: restate.Context, given: dict[str, Any]) -> list[Any]:
-    return [await context.run_typed("step", _step, at=at) for at in range(given["steps"])]
+async def sequence(context: restate.Context, body: dict[str, Any]) -> list[Any]:
+    return [await context.run_typed("step", _step, at=at) for at in range(body["steps"])]
 
 
 @_service.handler()
-async def marked(context: restate.Context, given: dict[str, Any]) -> list[Any]:
-    name = given["name"]
-    return [await context.run_typed("step", _marks.leave, workflow=name, step=at) for at in range(given["steps"])]
+async def marked(context: restate.Context, body: dict[str, Any]) -> list[Any]:
+    name = body["name"]
+    return [await context.run_typed("step", _marks.leave, workflow=name, step=at) for at in range(body["steps"])]
 
 
 @_service.handler()
-async def long(context: restate.Context, given: dict[str, Any]) -> list[float]:
+async def long(context: restate.Context, body: dict[str, Any]) -> list[float]:
     stamps = []
-    for at in range(given["steps"]):
+    for at in range(body["steps"]):
         await context.run_typed("step", _step, at=at)
         stamps.append(time.perf_counter())
     return stamps
 
 
 @_service.handler()
-async def fan(context: restate.Context, given: dict[str, Any]) -> int:
-    return len(await restate.gather(*[context.run_typed("step", _step, at=at) for at in range(given["width"])]))
+async def fan(context: restate.Context, body: dict[str, Any]) -> int:
+    return len(await restate.gather(*[context.run_typed("step", _step, at=at) for at in range(body["width"])]))
 
 
 @_service.handler()
-async def short(context: restate.Context, given: dict[str, Any]) -> dict[str, str]:
+async def short(context: restate.Context, body: dict[str, Any]) -> dict[str, str]:
     return {"hello": "world"}
 
 
 @_service.handler()
-async def one(context: restate.Context, given: dict[str, Any]) -> Any:
+async def one(context: restate.Context, body: dict[str, Any]) -> Any:
     return await context.run_typed("step", _step, at=0)
 
 
 @_service.handler()
-async def family(context: restate.Context, given: dict[str, Any]) -> int:
-    return len(await restate.gather(*[context.service_call(one, arg={}) for _ in range(given["width"])]))
+async def family(context: restate.Context, body: dict[str, Any]) -> int:
+    return len(await restate.gather(*[context.service_call(one, arg={}) for _ in range(body["width"])]))
 
 
 @_service.handler()
-async def parked(context: restate.Context, given: dict[str, Any]) -> str:
+async def parked(context: restate.Context, body: dict[str, Any]) -> str:
     await context.sleep(timedelta(hours=1))
     return "awake"
 

@@ -290,15 +290,15 @@ class FlowAuthor:
                     {"when": self._condition(), **random.choice(_OUTPUTS), "next": random.choice(all_names)}
                     for _ in range(random.randint(0, 2))
                 ]
-                given = random.choice(({}, {}, {"input": 1}, {"input": _BROKEN}))
+                members = random.choice(({}, {}, {"input": 1}, {"input": _BROKEN}))
                 default = {**random.choice(_OUTPUTS), "next": following}
-                return {"action": "Match", **given, "cases": cases, "default": default}
+                return {"action": "Match", **members, "cases": cases, "default": default}
             case 4 if depth > 0:
                 return self._gather(following, depth - 1, all_names)
             case _:
                 made = call(self._call(depth), following, middleware=self._stack(depth), **random.choice(_OUTPUTS))
-                given = random.choice(({}, {}, {}, {"input": 1}, {"input": _BROKEN}))
-                return {**made, **given, "catch": self._catch(random.choice(all_names))}
+                members = random.choice(({}, {}, {}, {"input": 1}, {"input": _BROKEN}))
+                return {**made, **members, "catch": self._catch(random.choice(all_names))}
 
     def _condition(self) -> str:
         body = self._random.choice(

@@ -91,31 +91,31 @@ def net_of(language: Dialect, text: str) -> tuple[Net, Any]:
 def test_what_is_wrong_is_found_and_nothing_else(language: str, case: Case) -> None:
     text = WRITERS[language][1](case)
     net, program = net_of(LANGUAGES[language], text)
-    found = find_defects(net)
+    defects = find_defects(net)
 
-    told = [f"{defect.kind} {defect.certainty} {'null' if defect.step is None else defect.step}" for defect in found]
-    assert sorted(told) == sorted(case["found"])
-    places = LANGUAGES[language].find_places(text.encode(), program, [defect.place for defect in found])
-    for defect, (path, line) in zip(found, places, strict=True):
+    lines = [f"{defect.kind} {defect.certainty} {'null' if defect.step is None else defect.step}" for defect in defects]
+    assert sorted(lines) == sorted(case["found"])
+    places = LANGUAGES[language].find_places(text.encode(), program, [defect.place for defect in defects])
+    for defect, (path, line) in zip(defects, places, strict=True):
         assert path and line is not None and 1 <= line <= text.count("\n") + 1
         assert defect.message and defect.hint
 
 
 def test_the_corpus_has_every_kind_of_finding() -> None:
     """ANA-002, ANA-007; `undecided` has tests of its own, because it takes a large document."""
-    found = {line.partition(" ")[0] for parameter in CASES for line in parameter.values[1]["found"]}
+    kinds = {line.partition(" ")[0] for parameter in CASES for line in parameter.values[1]["found"]}
 
-    assert {kind.value for kind in DefectKind} - found == {DefectKind.UNDECIDED.value}
+    assert {kind.value for kind in DefectKind} - kinds == {DefectKind.UNDECIDED.value}
 
 
 @pytest.mark.parametrize(("language", "case"), CASES)
 def test_a_defect_is_reported_once(language: str, case: Case) -> None:
     """ANA-007: kinds do not overlap, and what *will* happen is of a kind that can be certain (ANA-008)."""
-    found = find_defects(net_of(LANGUAGES[language], WRITERS[language][1](case))[0])
+    defects = find_defects(net_of(LANGUAGES[language], WRITERS[language][1](case))[0])
 
-    assert len({(defect.step, defect.place) for defect in found}) == len(found)
+    assert len({(defect.step, defect.place) for defect in defects}) == len(defects)
     never_certain = {DefectKind.TIMEOUT_INVERTED, DefectKind.EFFECT_UNKEYED, DefectKind.UNDECIDED}
-    assert not never_certain & {defect.kind for defect in found if defect.certainty is Certainty.WILL}
+    assert not never_certain & {defect.kind for defect in defects if defect.certainty is Certainty.WILL}
 
 
 def test_the_corpus_has_enough_of_each() -> None:

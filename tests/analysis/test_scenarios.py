@@ -40,13 +40,13 @@ scenarios:
 def test_a_file_of_scenarios_is_read() -> None:
     file, problems = read_scenarios(FILE)
     assert problems == [] and file is not None
-    one, two = file.scenarios
+    first, second = file.scenarios
 
-    assert [action.verb for action in one.actions] == ["advance", "crash", "signal", "expect"]
-    assert one.actions[0].body == 5_400_000_000 and one.actions[2].body == {"name": "go"}
-    assert (one.input, one.line, one.expect.result) == ({"amount": 5}, 4, {"a": 1})
-    assert one.mocks["charge"].answers[0].after == 5_000_000
-    assert set(two.mocks) == {"charge", "other"}, "what the file says holds for all"
+    assert [action.verb for action in first.actions] == ["advance", "crash", "signal", "expect"]
+    assert first.actions[0].body == 5_400_000_000 and first.actions[2].body == {"name": "go"}
+    assert (first.input, first.line, first.expect.result) == ({"amount": 5}, 4, {"a": 1})
+    assert first.mocks["charge"].answers[0].after == 5_000_000
+    assert set(second.mocks) == {"charge", "other"}, "what the file says holds for all"
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_coverage_counts_steps_arcs_and_branches() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "found"),
+    ("expected", "difference"),
     [
         (RunExpectation(status="failed"), "status is 'succeeded', expected 'failed'"),
         (RunExpectation(result={"a": 2, "b": [1]}, has_result=True), "result.a is 1, expected 2"),
@@ -188,7 +188,7 @@ def test_coverage_counts_steps_arcs_and_branches() -> None:
         (RunExpectation(waits_for=["gate"]), "it was to wait for 'gate', and waits for: nothing"),
     ],
 )
-def test_each_difference_is_a_sentence(expected: RunExpectation, found: str) -> None:
+def test_each_difference_is_a_sentence(expected: RunExpectation, difference: str) -> None:
     seen = Observed(
         status="succeeded",
         result={"a": 1, "b": [1]},
@@ -197,7 +197,7 @@ def test_each_difference_is_a_sentence(expected: RunExpectation, found: str) -> 
         events=[{"event": "A", "n": 1}, {"event": "B"}],
         calls={"x": [{"n": 1, "m": 2}]},
     )
-    assert list(differences(expected, seen)) == [found]
+    assert list(differences(expected, seen)) == [difference]
     assert list(differences(RunExpectation(status="succeeded", includes={"a": 1}, has_includes=True), seen)) == []
 
 

@@ -82,9 +82,9 @@ def all_imports() -> tuple[Import, ...]:
 def importers() -> dict[str, set[str]]:
     """The modules that import a module, at any place."""
     result: dict[str, set[str]] = defaultdict(set)
-    for found in all_imports():
-        if found.target in modules() and found.target != found.importer:
-            result[found.target].add(found.importer)
+    for imported in all_imports():
+        if imported.target in modules() and imported.target != imported.importer:
+            result[imported.target].add(imported.importer)
     return dict(result)
 
 
@@ -95,9 +95,9 @@ def longest_chain() -> list[str]:
     is imported from: `from a.b.c import x` leads to `a.b.c` only.
     """
     needs: dict[str, set[str]] = defaultdict(set)
-    for found in all_imports():
-        if not found.is_deferred and found.target in modules() and found.target != found.importer:
-            needs[found.importer].add(found.target)
+    for imported in all_imports():
+        if not imported.is_deferred and imported.target in modules() and imported.target != imported.importer:
+            needs[imported.importer].add(imported.target)
 
     @cache
     def chain(name: str) -> tuple[str, ...]:

@@ -64,17 +64,18 @@ DEPENDENCIES = _table()
 
 def _wrong(imports: Iterator[tuple[Import, str]]) -> list[str]:
     return [
-        f"{modules()[found.importer].path}:{found.line} imports {found.target}: {reason}" for found, reason in imports
+        f"{modules()[imported.importer].path}:{imported.line} imports {imported.target}: {reason}"
+        for imported, reason in imports
     ]
 
 
-def _package(found: Import) -> str:
-    return modules()[found.importer].package
+def _package(imported: Import) -> str:
+    return modules()[imported.importer].package
 
 
 def test_every_package_is_read() -> None:
     """The rules below are about imports: where none were read, they would hold vacuously."""
-    assert {_package(found) for found in all_imports()} >= DEPENDENCIES.keys()
+    assert {_package(imported) for imported in all_imports()} >= DEPENDENCIES.keys()
 
 
 def test_every_package_has_its_line_in_the_table() -> None:
@@ -85,22 +86,22 @@ def test_every_package_has_its_line_in_the_table() -> None:
 
 def test_imports_follow_the_dependencies() -> None:
     wrong = _wrong(
-        (found, DEPENDENCIES[_package(found)][1])
-        for found in all_imports()
-        if found.target.startswith("perdure.")
-        and _package(found) in DEPENDENCIES
-        and found.target.split(".")[1] not in {_package(found), *DEPENDENCIES[_package(found)][0]}
+        (imported, DEPENDENCIES[_package(imported)][1])
+        for imported in all_imports()
+        if imported.target.startswith("perdure.")
+        and _package(imported) in DEPENDENCIES
+        and imported.target.split(".")[1] not in {_package(imported), *DEPENDENCIES[_package(imported)][0]}
     )
     assert wrong == []
 
 
 def test_pure_packages_import_nothing_impure() -> None:
     wrong = _wrong(
-        (found, IMPURE_MODULES[found.target.partition(".")[0]])
-        for found in all_imports()
-        if _package(found) in PURE
-        and found.target.partition(".")[0] in IMPURE_MODULES
-        and found.target not in PURE_PARTS
+        (imported, IMPURE_MODULES[imported.target.partition(".")[0]])
+        for imported in all_imports()
+        if _package(imported) in PURE
+        and imported.target.partition(".")[0] in IMPURE_MODULES
+        and imported.target not in PURE_PARTS
     )
     assert wrong == []
 
@@ -139,25 +140,29 @@ def test_the_engine_knows_only_the_protocol_of_stores() -> None:
         )
     }
     wrong = _wrong(
-        (found, "a database special case belongs into its store")
-        for found in all_imports()
-        if _package(found) == "engine" and found.target.startswith("perdure.stores") and found.target not in known
+        (imported, "a database special case belongs into its store")
+        for imported in all_imports()
+        if _package(imported) == "engine"
+        and imported.target.startswith("perdure.stores")
+        and imported.target not in known
     )
     assert wrong == []
 
 
 def test_providers_and_the_command_line_import_the_list_of_services_only() -> None:
     wrong = _wrong(
-        (found, "what a language brings is passed in by wiring, or imported when it is used")
-        for found in all_imports()
-        if _package(found) in ("providers", "cli") and found.target.startswith("perdure.services.")
+        (imported, "what a language brings is passed in by wiring, or imported when it is used")
+        for imported in all_imports()
+        if _package(imported) in ("providers", "cli") and imported.target.startswith("perdure.services.")
     )
     assert wrong == []
 
 
 def test_no_package_is_allowed_an_import_that_it_does_not_make() -> None:
     """So that the table says what is true, not only what would be tolerated."""
-    made = {(_package(found), found.target.split(".")[1]) for found in all_imports() if found.target.count(".")}
+    made = {
+        (_package(imported), imported.target.split(".")[1]) for imported in all_imports() if imported.target.count(".")
+    }
     unused = {
         f"{package}: {target}"
         for package, (allowed, _) in DEPENDENCIES.items()
@@ -169,21 +174,21 @@ def test_no_package_is_allowed_an_import_that_it_does_not_make() -> None:
 
 def test_dialects_never_import_each_other() -> None:
     wrong = _wrong(
-        (found, "dialects share the kernel, not each other")
-        for found in all_imports()
-        if _package(found) == "dialects"
-        and len(modules()[found.importer].path.parts) > 2
-        and found.target.startswith("perdure.dialects.")
-        and found.target.split(".")[2] != modules()[found.importer].path.parts[1]
+        (imported, "dialects share the kernel, not each other")
+        for imported in all_imports()
+        if _package(imported) == "dialects"
+        and len(modules()[imported.importer].path.parts) > 2
+        and imported.target.startswith("perdure.dialects.")
+        and imported.target.split(".")[2] != modules()[imported.importer].path.parts[1]
     )
     assert wrong == []
 
 
 def test_production_does_not_use_testing() -> None:
     wrong = _wrong(
-        (found, "production does not depend on test tools")
-        for found in all_imports()
-        if _package(found) != "testing" and found.target.startswith("perdure.testing")
+        (imported, "production does not depend on test tools")
+        for imported in all_imports()
+        if _package(imported) != "testing" and imported.target.startswith("perdure.testing")
     )
     assert wrong == []
 
@@ -207,10 +212,10 @@ def test_shared_packages_know_no_language() -> None:
     """A language is added without touching them: what it brings is passed in by wiring or named in a list."""
     languages = tuple(f"perdure.{part}.{name}" for part in ("dialects", "services") for name in LANGUAGES)
     knows = {
-        f"{found.importer}:{found.line} imports {found.target}"
-        for found in all_imports()
-        if _package(found) in SHARED
-        and any(found.target == language or found.target.startswith(f"{language}.") for language in languages)
+        f"{imported.importer}:{imported.line} imports {imported.target}"
+        for imported in all_imports()
+        if _package(imported) in SHARED
+        and any(imported.target == language or imported.target.startswith(f"{language}.") for language in languages)
     }
 
     assert sorted(knows) == []

@@ -35,14 +35,14 @@ class Module:
     @cached_property
     def imported(self) -> dict[str, Path]:
         """The file of each name that comes from another file of ours."""
-        found: dict[str, Path] = {}
+        paths: dict[str, Path] = {}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.ImportFrom) and node.module is not None:
                 way = f"{node.module.replace('.', '/')}.py"
                 for path in (ROOT / folder / way for folder in (".", *FOLDERS)):
                     if path.exists():
-                        found.update({alias.asname or alias.name: path for alias in node.names})
-        return found
+                        paths.update({alias.asname or alias.name: path for alias in node.names})
+        return paths
 
 
 def read_modules() -> "dict[Path, Module]":

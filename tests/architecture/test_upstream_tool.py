@@ -36,7 +36,7 @@ def test_each_document_is_accepted_or_has_a_reason(tmp_path: Path) -> None:
     documents = list(find_documents(copy(tmp_path), STORIES))
     counted = asyncio.run(count(STORIES, documents))
     assert [document.path for document in counted.accepted] == ["good.yaml", "README.md:3"]
-    assert [one.path for one in counted.by_variant["accepted with `admission.lenient`"]] == ["stray.yaml"]
+    assert [document.path for document in counted.by_variant["accepted with `admission.lenient`"]] == ["stray.yaml"]
     assert [(document.path, reason) for document, reason in counted.rightly] == [
         ("scaffold.yaml", "a scaffold without a `spec`")
     ]

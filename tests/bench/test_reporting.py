@@ -87,11 +87,11 @@ def results(**figures: list[float]) -> dict[str, Any]:
 
 
 def test_figures_are_medians_of_the_setting_that_was_chosen() -> None:
-    found = results(flow=[9_000, 7_000, 8_000], dbos=[400, 500, 300])
+    figures = results(flow=[9_000, 7_000, 8_000], dbos=[400, 500, 300])
     rejected = {"round": 1, "workload": "w1", "subject": "dbos", "variant": "1 thread", "figures": {"steps_per_s": 9e9}}
-    found["samples"].append(rejected)
+    figures["samples"].append(rejected)
 
-    dbos = figure(found, "w1", "dbos", "steps_per_s")
+    dbos = figure(figures, "w1", "dbos", "steps_per_s")
 
     assert dbos is not None
     assert (dbos.median, dbos.low, dbos.high, len(dbos.by_round)) == (400, 300, 500, 3)
@@ -111,12 +111,12 @@ def test_goals_are_compared_with_the_best_peer_and_are_higher_for_flows() -> Non
 
 
 def test_a_peer_that_could_not_start_or_failed_is_told() -> None:
-    found = results(flow=[8_000], dbos=[])
-    found["samples"].append(
+    figures = results(flow=[8_000], dbos=[])
+    figures["samples"].append(
         {"round": 1, "workload": "w1", "subject": "dbos", "variant": "", "load": 1.0, "error": "no such table"}
     )
 
-    text = page.generated(found)
+    text = page.generated(figures)
 
     assert "absurd) could not be started:** there is no PostgreSQL" in text
     assert "failed: no such table" in text
@@ -124,13 +124,13 @@ def test_a_peer_that_could_not_start_or_failed_is_told() -> None:
 
 
 def test_kinds_of_functions_are_told_beside_the_plain_ones() -> None:
-    found = results(flow=[8_000, 9_000, 7_000], dbos=[400])
-    found["kinds"] = [
+    figures = results(flow=[8_000, 9_000, 7_000], dbos=[400])
+    figures["kinds"] = [
         {"round": at, "workload": "w1", "subject": "flow", "variant": "async", "figures": {"steps_per_s": speed}}
         for at, speed in enumerate([11_000, 10_000, 12_000])
     ]
 
-    text = page.generated(found)
+    text = page.generated(figures)
 
     assert "| short workflows, plain (a thread) | 8,000 |" in text
     assert "| short workflows, async | 11,000 |" in text

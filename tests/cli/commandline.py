@@ -58,8 +58,8 @@ class Done:
     @property
     def error(self) -> dict[str, Any]:
         """The JSON error: with --json the one value on stdout."""
-        told: dict[str, Any] = self.json["error"]
-        return told
+        error: dict[str, Any] = self.json["error"]
+        return error
 
 
 class Running:
@@ -186,14 +186,14 @@ class CommandLine:
         return f"{name}.json"
 
     def row(self, run: str) -> dict[str, Any]:
-        (found,) = [row for row in self.here("ps", "--json").json if row["id"] == run]
-        assert isinstance(found, dict)
-        return found
+        (row,) = [row for row in self.here("ps", "--json").json if row["id"] == run]
+        assert isinstance(row, dict)
+        return row
 
     def end_all(self) -> None:
-        for one in self.started:
-            if one.process.stderr and not one.process.stderr.closed:
-                one.kill()
+        for process in self.started:
+            if process.process.stderr and not process.process.stderr.closed:
+                process.kill()
 
 
 @cache

@@ -302,24 +302,26 @@ PLAYBOOKS = [
 ]
 
 MISTAKES = [
-    *((one, "flow.json") for one in FLOWS),
-    *((one, "story.yaml") for one in STORIES),
-    *((one, "playbook.yaml") for one in PLAYBOOKS),
+    *((mistake, "flow.json") for mistake in FLOWS),
+    *((mistake, "story.yaml") for mistake in STORIES),
+    *((mistake, "playbook.yaml") for mistake in PLAYBOOKS),
 ]
 
 
-@pytest.mark.parametrize(("mistake", "file"), MISTAKES, ids=[one.name for one, _ in MISTAKES])
+@pytest.mark.parametrize(("mistake", "file"), MISTAKES, ids=[mistake.name for mistake, _ in MISTAKES])
 def test_a_mistake_is_told_with_its_place_and_advice(perdure: CommandLine, mistake: Mistake, file: str) -> None:
     (perdure.folder / file).write_text(mistake.text)
     done = perdure.here("check", file, "--json", code=None)
     problems, findings = done.json["problems"], done.json["findings"]
-    is_wrong = mistake.severity == "error" or any(one["certainty"] == "will" for one in findings)
+    is_wrong = mistake.severity == "error" or any(finding["certainty"] == "will" for finding in findings)
     assert done.code == (7 if is_wrong else 0)
-    found = [one for one in problems if one["path"] == mistake.path and mistake.message in one["message"]]
+    matching = [
+        problem for problem in problems if problem["path"] == mistake.path and mistake.message in problem["message"]
+    ]
 
-    assert len(found) == 1, problems
-    assert (found[0]["file"], found[0]["line"], found[0]["severity"]) == (file, mistake.line, mistake.severity)
-    assert mistake.advice in found[0]["message"] + found[0]["hint"]
+    assert len(matching) == 1, problems
+    assert (matching[0]["file"], matching[0]["line"], matching[0]["severity"]) == (file, mistake.line, mistake.severity)
+    assert mistake.advice in matching[0]["message"] + matching[0]["hint"]
     assert len(problems) == 1, "one mistake, one problem"
 
 
@@ -375,7 +377,7 @@ def test_what_may_work_is_not_warned_of(perdure: CommandLine, file: str) -> None
     checked = perdure.here("check", file, "--json", code=None).json
 
     assert checked["problems"] == []
-    assert [one["kind"] for one in checked["findings"]] == FOUND.get(file, [])
+    assert [finding["kind"] for finding in checked["findings"]] == FOUND.get(file, [])
 
 
 def test_the_examples_have_no_warnings_but_that_of_the_approval(perdure: CommandLine) -> None:
@@ -383,9 +385,13 @@ def test_the_examples_have_no_warnings_but_that_of_the_approval(perdure: Command
     checked = perdure("check", str(EXAMPLES), *sources, "--json").json
     problems = checked["problems"]
 
-    found = [(Path(one["file"]).name, one["code"]) for one in problems if one["code"] != "ReferenceNotFound"]
-    assert found == [("approval.yaml", "PBK-033")]  # code of some examples is not loaded here
+    codes = [
+        (Path(problem["file"]).name, problem["code"]) for problem in problems if problem["code"] != "ReferenceNotFound"
+    ]
+    assert codes == [("approval.yaml", "PBK-033")]  # code of some examples is not loaded here
     pages = ["pages.yaml", "pagination.json", "pull.yaml"]  # what is read decides how long they go on
     loops = [(name, "endless-loop", "may") for name in pages]
-    findings = sorted((Path(one["file"]).name, one["kind"], one["certainty"]) for one in checked["findings"])
+    findings = sorted(
+        (Path(finding["file"]).name, finding["kind"], finding["certainty"]) for finding in checked["findings"]
+    )
     assert findings == [("join.yaml", "unbounded-wait", "may"), *loops]

@@ -343,8 +343,8 @@ def test_a_capsule_becomes_a_scenario_that_passes_and_fails_when_the_document_ch
     else:
         run, url = _run(DOCUMENTS.get(language, LARGE), {"n": 3, "text": "x" * 200_000}, tmp_path)
     line.here("export", run, "--file", str(file), "--db", url)
-    told = line.here("open", "--scenario", "kept", str(file))
-    assert "next: perdure test kept" in told.err
+    done = line.here("open", "--scenario", "kept", str(file))
+    assert "next: perdure test kept" in done.err
     assert "1 passed" in (played := line.here("test", "kept")).out + played.err
     replayed = line.here("open", str(file), "replay", "--with", str(tmp_path / "doc"), "--json").json
     assert [verdict["verdict"] for verdict in replayed["runs"]] == ["same"]

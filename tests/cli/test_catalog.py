@@ -64,7 +64,7 @@ def test_nothing_is_stored_when_anything_is_wrong(perdure: CommandLine) -> None:
     (perdure.folder / "worse.json").write_text('{"drill": 2, "nam": "x", "steps": []}')
     done = perdure("apply", "-f", "good.yaml", "-f", "bad.yaml", "-f", "worse.json", "--json", code=7)
 
-    assert {one["file"] for one in done.error["problems"]} == {"bad.yaml", "worse.json"}
+    assert {problem["file"] for problem in done.error["problems"]} == {"bad.yaml", "worse.json"}
     assert done.error["code"] == "DOC-INVALID"
     assert "bad.yaml:" in done.err and "worse.json:1:14: error: unknown member 'nam'" in done.err
     assert perdure.here("get", "playbooks", "--json").json["items"] == []
@@ -84,9 +84,9 @@ def test_get_lists_by_kind_and_label_in_every_form(perdure: CommandLine) -> None
     assert perdure.here("get", "pb", "-l", "team=red", "-o", "name").out == ""
     assert perdure.here("get", "pb", "-l", "team=blue", "-o", "name").out == "playbook.noetl.io/math/sums\n"
     assert perdure.here("get", "pb", "--json").json["kind"] == "List"
-    one = perdure.here("get", "pb/math/sums", "-o", "json").json
-    assert (one["metadata"]["path"], one["metadata"]["generation"]) == ("math/sums", 1)
-    assert read_document(perdure.here("get", "pb", "math/sums", "-o", "yaml").out.encode()).data == one
+    version = perdure.here("get", "pb/math/sums", "-o", "json").json
+    assert (version["metadata"]["path"], version["metadata"]["generation"]) == ("math/sums", 1)
+    assert read_document(perdure.here("get", "pb", "math/sums", "-o", "yaml").out.encode()).data == version
 
 
 def test_what_was_read_can_be_applied_again(perdure: CommandLine) -> None:
@@ -133,9 +133,9 @@ def test_describe_tells_what_it_says_its_versions_and_its_runs(perdure: CommandL
     assert "Name        math/sums" in text and "Labels      team=blue" in text
     assert "ctx.sum: 2" in text
     assert text.index("Versions") < text.index("Runs") < text.index(run)
-    told = perdure.here("describe", "pb/math/sums", "--json").json
-    assert [one["generation"] for one in told["versions"]] == [1, 2]
-    assert [one["id"] for one in told["runs"]] == [run]
+    description = perdure.here("describe", "pb/math/sums", "--json").json
+    assert [version["generation"] for version in description["versions"]] == [1, 2]
+    assert [run["id"] for run in description["runs"]] == [run]
     assert perdure("describe", "playbook", "nope", code=8).out == ""
 
 

@@ -17,7 +17,9 @@ def test_every_problem_of_every_file_is_listed_with_its_place(perdure: CommandLi
     ]
     assert "2 documents checked: 2 errors, 0 warnings" in done.err
     problems = perdure("check", good, "bad.json", "--json", code=7).json["problems"]
-    assert [(one["file"], one["line"], one["column"], one["code"], one["path"]) for one in problems] == [
+    assert [
+        (problem["file"], problem["line"], problem["column"], problem["code"], problem["path"]) for problem in problems
+    ] == [
         ("bad.json", 2, 2, "DRILL-DOCUMENT", "nam"),
         ("bad.json", 1, 2, "DRILL-DOCUMENT", "drill"),
     ]
@@ -25,7 +27,7 @@ def test_every_problem_of_every_file_is_listed_with_its_place(perdure: CommandLi
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "line", "said"),
+    ("text", "code", "line", "words"),
     [
         (b"", "DOC-LANGUAGE", 1, "empty"),
         (b"# nothing but this\n", "DOC-LANGUAGE", 1, "empty"),
@@ -35,13 +37,13 @@ def test_every_problem_of_every_file_is_listed_with_its_place(perdure: CommandLi
     ],
 )
 def test_a_file_that_nobody_can_read_is_told_what_is_wrong_with_it(
-    perdure: CommandLine, text: bytes, code: str, line: int, said: str
+    perdure: CommandLine, text: bytes, code: str, line: int, words: str
 ) -> None:
     (perdure.folder / "odd.yaml").write_bytes(text)
     (problem,) = perdure.here("check", "odd.yaml", "--json", code=7).json["problems"]
 
     assert (problem["code"], problem["line"]) == (code, line)
-    assert said in problem["message"] + problem["hint"]
+    assert words in problem["message"] + problem["hint"]
     (again,) = perdure.here("run", "odd.yaml", "--json", code=7).error["problems"]
     assert again == problem
 
@@ -64,8 +66,8 @@ def test_findings_have_their_form_and_decide_the_exit_code(perdure: CommandLine)
     assert set(both) == {"problems", "findings"}
     members = {"file", "kind", "certainty", "step", "path", "line", "message", "hint", "trace"}
     assert all(set(finding) == members for finding in both["findings"])
-    told = {(item["file"], item["kind"], item["certainty"], item["step"], item["line"]) for item in both["findings"]}
-    assert told == {
+    rows = {(item["file"], item["kind"], item["certainty"], item["step"], item["line"]) for item in both["findings"]}
+    assert rows == {
         ("may.yaml", "no-sender", "may", "g", 5),
         ("may.yaml", "deadlock", "may", "w", 5),
         ("will.yaml", "deadlock", "will", "w", 5),
@@ -84,8 +86,8 @@ def test_soundness_can_be_asked_for_and_left_out(perdure: CommandLine) -> None:
     (perdure.folder / "flow.json").write_text(json.dumps(flow))
 
     for words in ((), ("--sound",)):
-        found = perdure.here("check", "flow.json", *words, "--json", code=7).json
-        assert [finding["kind"] for finding in found["findings"]] == ["dead-step"]
+        answer = perdure.here("check", "flow.json", *words, "--json", code=7).json
+        assert [finding["kind"] for finding in answer["findings"]] == ["dead-step"]
     assert perdure.here("check", "flow.json", "--no-sound", "--json").json["findings"] == []
 
 
@@ -104,7 +106,7 @@ def test_providers_are_listed_with_their_parameters(perdure: CommandLine) -> Non
     listed = perdure("providers", "--load", "tasks.py", "--json").json
     shown = perdure("providers", "twice", "--load", "tasks.py")
 
-    assert {"echo", "http", "python", "shell", "twice"} <= {one["name"] for one in listed}
+    assert {"echo", "http", "python", "shell", "twice"} <= {provider["name"] for provider in listed}
     assert "Say it twice." in shown.out and "Or more often." in shown.out
     assert "text       string   required" in shown.out
     assert "times      integer  2" in shown.out

@@ -67,17 +67,17 @@ def test_every_script_is_accepted_by_its_shell(perdure: CommandLine, shell: str)
 
 def test_fish_is_told_of_verbs_options_values_and_files() -> None:
     lines = completion_script("fish").splitlines()
-    told = [line.removeprefix("complete -c perdure -n ") for line in lines]
+    conditions = [line.removeprefix("complete -c perdure -n ") for line in lines]
 
     for verb in VERBS:
-        assert any(line.startswith(f"'__fish_perdure_needs_verb' -a {verb} -d '") for line in told), verb
-    assert any(line.startswith("'__fish_perdure_needs_verb db' -a copy -d '") for line in told)
-    (status,) = [line for line in told if line.startswith("'__fish_perdure_is_at ps' -l status ")]
+        assert any(line.startswith(f"'__fish_perdure_needs_verb' -a {verb} -d '") for line in conditions), verb
+    assert any(line.startswith("'__fish_perdure_needs_verb db' -a copy -d '") for line in conditions)
+    (status,) = [line for line in conditions if line.startswith("'__fish_perdure_is_at ps' -l status ")]
     assert " -x -a 'running waiting " in status
-    assert any(line.startswith("'__fish_perdure_is_at logs' -s f -l follow -d '") for line in told)
-    assert any(line.startswith("'__fish_perdure_is_at check' -l apply -r -F -d '") for line in told)
-    assert "'__fish_perdure_is_at run' -F" in told and "'__fish_perdure_is_at show' -F" not in told
-    assert "'__fish_perdure_is_at completion' -a 'bash zsh fish tcsh'" in told
+    assert any(line.startswith("'__fish_perdure_is_at logs' -s f -l follow -d '") for line in conditions)
+    assert any(line.startswith("'__fish_perdure_is_at check' -l apply -r -F -d '") for line in conditions)
+    assert "'__fish_perdure_is_at run' -F" in conditions and "'__fish_perdure_is_at show' -F" not in conditions
+    assert "'__fish_perdure_is_at completion' -a 'bash zsh fish tcsh'" in conditions
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")

@@ -31,10 +31,10 @@ def test_a_cancel_from_another_process_ends_a_live_run(perdure: CommandLine) -> 
 
 def test_without_an_owner_it_is_recorded_and_counts_on_resume(perdure: CommandLine) -> None:
     run = perdure.here("run", perdure.drill(*ASKS), "--detach").out.strip()
-    told = perdure("signal", run, "go", "1", "--json")
+    done = perdure("signal", run, "go", "1", "--json")
 
-    assert told.json == {"id": run, "recorded": True, "live": False, "decided": False, "remarks": []}
-    assert "takes effect when the run is resumed" in told.err
+    assert done.json == {"id": run, "recorded": True, "live": False, "decided": False, "remarks": []}
+    assert "takes effect when the run is resumed" in done.err
     assert perdure.here("resume", run).out == "1\n"
     other = perdure.here("run", perdure.drill(*ASKS), "--detach").out.strip()
     waited = perdure("cancel", other, "--wait", code=6)
@@ -97,5 +97,5 @@ def test_a_redrive_of_an_open_run_says_that_it_is_open(perdure: CommandLine) -> 
     for name, text in {"nap.json": NAP, "gated.yaml": GATED}.items():
         (perdure.folder / name).write_text(text)
         perdure.here("run", name, "--detach")
-        told = perdure.here("redrive", "@latest", code=9)
-        assert "the run is open; only a run that has ended can be redriven" in told.err, name
+        done = perdure.here("redrive", "@latest", code=9)
+        assert "the run is open; only a run that has ended can be redriven" in done.err, name

@@ -42,14 +42,14 @@ def test_status_tells_how_the_store_stands(perdure: CommandLine) -> None:
     perdure.here("run", perdure.drill({"sleep": "1h"}, name="nap"), "--detach")
     perdure.here("run", perdure.drill({"return": 1}, name="short"))
     perdure.here("signal", run, "go")
-    told = perdure("db", "status", "--json").json
+    answer = perdure("db", "status", "--json").json
 
-    assert told["schema"]["up_to_date"] and told["schema"]["version"] == told["schema"]["newest"]
-    assert told["owners"] == []
+    assert answer["schema"]["up_to_date"] and answer["schema"]["version"] == answer["schema"]["newest"]
+    assert answer["owners"] == []
     counts = {"total": 3, "open": 2, "at_work": 0, "parked": 1, "overdue": 0, "stuck": 0, "unowned": 2, "ended": 1}
-    assert {name: told["runs"][name] for name in counts} == counts
-    assert told["inbox"]["letters"] == 1 and told["inbox"]["oldest_seconds"] >= 0
-    assert {table["name"] for table in told["tables"]} >= {"runs", "log", "inbox"}
+    assert {name: answer["runs"][name] for name in counts} == counts
+    assert answer["inbox"]["letters"] == 1 and answer["inbox"]["oldest_seconds"] >= 0
+    assert {table["name"] for table in answer["tables"]} >= {"runs", "log", "inbox"}
     text = perdure("db", "status").out
     assert "none: no engine is running" in text and "1 messages, the oldest" in text
 
@@ -58,9 +58,9 @@ def test_status_names_who_is_at_work(perdure: CommandLine) -> None:
     going = perdure.start("run", perdure.drill({"signal": "go"}))
     going.hear("run ")
 
-    told = perdure("db", "status", "--json").json
-    assert [(owner["partitions"], owner["live"]) for owner in told["owners"]] == [([1], True)]
-    assert told["runs"]["unowned"] == 0
+    answer = perdure("db", "status", "--json").json
+    assert [(owner["partitions"], owner["live"]) for owner in answer["owners"]] == [([1], True)]
+    assert answer["runs"]["unowned"] == 0
     going.kill()
     assert perdure("db", "status", "--json").json["owners"] == []
 

@@ -51,23 +51,23 @@ def test_where_two_runs_part(language: str, tmp_path: Path) -> None:
                 await handle.result()
             return [handle.id for handle in handles]
 
-    one, same, other = asyncio.run(run_three())
+    first, same, other = asyncio.run(run_three())
     line = CommandLine(tmp_path)
-    facts = line.here("diff", one, same, "--db", url, "--json").json
+    facts = line.here("diff", first, same, "--db", url, "--json").json
     assert (facts["is_same"], facts["same_document"], facts["first_decision"]) == (True, True, None)
 
-    facts = line.here("diff", one, other, "--db", url, "--json").json
-    assert (facts["is_same"], facts["left"]["id"], facts["right"]["id"]) == (False, one, other)
+    facts = line.here("diff", first, other, "--db", url, "--json").json
+    assert (facts["is_same"], facts["left"]["id"], facts["right"]["id"]) == (False, first, other)
     assert any((item.get("left"), item.get("right")) == (3, 9) for item in facts["first_difference"]["differences"])
     assert facts["first_decision"]["left"]["seq"] > facts["first_difference"]["left"]["seq"]
 
-    assert "first other decision at " in line.here("diff", one, other, "--db", url).out
-    assert "from event 1 to now" in line.here("diff", one, "--at", "1", "--db", url).out
-    line.here("diff", one, other, "--at", "1", "--db", url, code=2)
+    assert "first other decision at " in line.here("diff", first, other, "--db", url).out
+    assert "from event 1 to now" in line.here("diff", first, "--at", "1", "--db", url).out
+    line.here("diff", first, other, "--at", "1", "--db", url, code=2)
 
     replay = ("replay", "--with", str(document), "--db", url, "--json")  # ANA-031: RUN…, or a filter
     replayed = line.here(*replay, "--filter", "status=succeeded").json["runs"]
-    assert {run["run"] for run in replayed} == {one, same, other}
+    assert {run["run"] for run in replayed} == {first, same, other}
     assert {run["verdict"] for run in replayed} == {"same"}
     assert line.here(*replay, "--filter", "name=nobody").json["runs"] == []
     for wrong in ("nam=x", "status=good", "label=x", "name"):

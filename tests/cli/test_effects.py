@@ -96,11 +96,11 @@ def test_an_effect_is_held_in_every_language_until_somebody_settles_it(
     run = killed(perdure, document)
     resumed = perdure.start("resume", run, "--load", "tasks.py")
     resumed.hear("somebody to settle the effect")
-    (found,) = perdure.here("effects", run, "--json").json
-    assert (found["name"], found["state"], found["held"]) == ("charge", "in_doubt", True)
+    (effect,) = perdure.here("effects", run, "--json").json
+    assert (effect["name"], effect["state"], effect["held"]) == ("charge", "in_doubt", True)
     assert "somebody to settle the effect" in perdure.here("show", run).out
-    told = perdure("settle", run, "charge", "--done", '{"receipt": 9}', "--by", "Ada", "--json")
-    assert told.json["recorded"] is True
+    done = perdure("settle", run, "charge", "--done", '{"receipt": 9}', "--by", "Ada", "--json")
+    assert done.json["recorded"] is True
     resumed.end()
     if perdure.row(run)["status"] not in ("succeeded",):  # nothing else kept the process alive
         perdure("resume", run, "--load", "tasks.py")
@@ -108,7 +108,7 @@ def test_an_effect_is_held_in_every_language_until_somebody_settles_it(
     assert receipt(perdure.here("show", run, "--json").json) == 9
     assert charges(perdure) == 1
     if perdure.row(run)["language"] == "story":
-        told_of = {one["event_type"] for one in perdure.here("history", run, "--json").json}
+        told_of = {event["event_type"] for event in perdure.here("history", run, "--json").json}
         assert {"step.held", "effect.settled"} <= told_of
     listed = perdure.here("effects", run).out
     assert "completed" in listed and "settled by Ada" in listed

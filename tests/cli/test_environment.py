@@ -35,8 +35,8 @@ def test_what_was_allowed_is_recorded_with_the_start(perdure: CommandLine) -> No
     perdure("resume", run, REGION="elsewhere")
 
     assert perdure.here("show", run, "--json").json["result"][0] == "north"
-    told = perdure.here("history", run, "--raw", "--json").json
-    assert told[0]["options"]["env"] == {"REGION": "north"}
+    events = perdure.here("history", run, "--raw", "--json").json
+    assert events[0]["options"]["env"] == {"REGION": "north"}
 
 
 def test_a_child_reads_what_its_parent_was_allowed(perdure: CommandLine) -> None:

@@ -28,7 +28,7 @@ def test_hello(perdure_with_examples: CommandLine) -> None:
 def test_fan_out(perdure_with_examples: CommandLine) -> None:
     answer = perdure_with_examples("run", "examples/fan_out.json").json
 
-    assert [one["place"] for one in answer] == list(range(6))
+    assert [row["place"] for row in answer] == list(range(6))
     assert answer[0]["colour"] == "red"
 
 

@@ -13,8 +13,8 @@ def fork_with(module: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PYTHONPATH", str(folder))
     server = ForkServer()
     try:
-        with (folder / "said").open("w") as said:
-            forked = server.start(["--version"], folder, os.environ, [said.fileno()] * 3)
+        with (folder / "said").open("w") as output:
+            forked = server.start(["--version"], folder, os.environ, [output.fileno()] * 3)
         forked.wait(60)
         return forked
     finally:

@@ -103,9 +103,9 @@ def documents(perdure: CommandLine) -> None:
     (perdure.folder / "many.yaml").write_text(PLAYBOOK)
 
 
-def run_flow(perdure: CommandLine, given: str, code: int = 0) -> str:
+def run_flow(perdure: CommandLine, text: str, code: int = 0) -> str:
     """In a process of its own, which loads the provider."""
-    perdure("run", "flow.json", "--load", "given.py", "--input", given, code=code)
+    perdure("run", "flow.json", "--load", "given.py", "--input", text, code=code)
     (row,) = perdure.here("ps", "--json").json
     id: str = row["id"]
     return id

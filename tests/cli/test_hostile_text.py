@@ -27,7 +27,10 @@ def flow(step: dict[str, object]) -> str:
 
 
 def has_control(text: str) -> bool:
-    return any((ord(one) < 32 and one not in "\n\t") or 127 <= ord(one) < 160 or one == "\u202e" for one in text)
+    return any(
+        (ord(character) < 32 and character not in "\n\t") or 127 <= ord(character) < 160 or character == "\u202e"
+        for character in text
+    )
 
 
 def on_terminal(perdure: CommandLine, *words: str) -> str:
@@ -119,14 +122,14 @@ def test_lines_that_data_bring_along_are_not_taken_for_lines_of_ours(perdure: Co
 
     applied = [perdure("apply", "-f", "story.yaml"), perdure("apply", "-f", "forging.yaml", code=None)]
     applied += [perdure("describe", "story", "s"), perdure("get", "playbook"), perdure("delete", "story", "s")]
-    told = [
+    outputs = [
         *applied,
         perdure("run", "flow.json", code=None),
         perdure("run", "book.yaml", "--apply", "kid.yaml", code=None),
     ]
     for row in perdure("ps", "--json", "--all").json:
-        told += [perdure("show", row["id"]), perdure("history", row["id"]), perdure("ps", "--all")]
+        outputs += [perdure("show", row["id"]), perdure("history", row["id"]), perdure("ps", "--all")]
 
-    lines = [line for done in told for line in (done.out + done.err).splitlines()]
+    lines = [line for done in outputs for line in (done.out + done.err).splitlines()]
     assert any("all is well" in line for line in lines)
     assert not [line for line in lines if line.startswith(("✓ run 000", "perdure: all", "01forged"))]

@@ -32,7 +32,7 @@ def test_a_partial_run_is_called_so(perdure: CommandLine) -> None:
     assert "is partial" in done.err and "succeeded" not in done.err
     assert row["status"] == "partial" and "partial" in perdure.here("ps").out
     assert "status    partial" in head and "succeeded" not in head
-    assert [one["id"] for one in perdure.here("ps", "--status", "partial", "--json").json] == [row["id"]]
+    assert [run["id"] for run in perdure.here("ps", "--status", "partial", "--json").json] == [row["id"]]
     assert perdure.here("show", row["id"], "--json").json["status"] == "partial"
     assert "has already ended, partial" in perdure.here("cancel", row["id"], code=9).err
 
@@ -41,18 +41,18 @@ def test_a_partial_child_gives_its_caller_a_result(perdure: CommandLine) -> None
     """PBK-202: ok, with its status."""
     _file(perdure, HALF.replace("tests/test", "tests/half"), "half.yaml")
     caller = _file(perdure, playbook("workflow: [{step: a, tool: {kind: playbook, path: tests/half}}]"))
-    told = perdure("run", caller, "--apply", "half.yaml", "--json").json
+    answer = perdure("run", caller, "--apply", "half.yaml", "--json").json
 
-    assert told["status"] == "success" and told["result"]["status"] == "partial"
+    assert answer["status"] == "success" and answer["result"]["status"] == "partial"
 
 
-@pytest.mark.parametrize("given", ["[1, 2]", "3", '"text"', "true"])
-def test_an_input_that_is_no_map_is_refused_before_anything_is_stored(perdure: CommandLine, given: str) -> None:
+@pytest.mark.parametrize("text", ["[1, 2]", "3", '"text"', "true"])
+def test_an_input_that_is_no_map_is_refused_before_anything_is_stored(perdure: CommandLine, text: str) -> None:
     """PBK-011."""
-    done = perdure("run", _file(perdure, AT_ONCE), "--input", given, "--json", code=2)
+    done = perdure("run", _file(perdure, AT_ONCE), "--input", text, "--json", code=2)
 
     assert done.error["code"] == "INPUT-UNFIT" and "must be a map" in done.error["message"]
-    assert sorted(one.name for one in perdure.folder.iterdir()) == ["book.yaml"]
+    assert sorted(path.name for path in perdure.folder.iterdir()) == ["book.yaml"]
 
 
 def test_no_input_and_null_are_maps_without_members(perdure: CommandLine) -> None:
@@ -72,10 +72,10 @@ def test_what_has_ended_is_told_in_whole_sentences(perdure: CommandLine) -> None
 def test_a_detached_run_that_ends_at_once_has_ended(perdure: CommandLine) -> None:
     book = _file(perdure, AT_ONCE)
     done = perdure("run", book, "--detach")
-    told = perdure("run", book, "--detach", "--json").json
+    answer = perdure("run", book, "--detach", "--json").json
 
     assert "it has succeeded already" in done.err and "no live process" not in done.err
-    assert told["status"] == "succeeded" and told["resume"] is None
+    assert answer["status"] == "succeeded" and answer["resume"] is None
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -132,13 +132,13 @@ def test_a_folder_is_checked_document_by_document(perdure: CommandLine, tmp_path
     (folder / "note.txt").write_text("nothing")
     done = perdure.here("check", "books", "--json", code=7)
 
-    assert {one["file"] for one in done.json["problems"]} == {"books/deep/bad.yml"}
+    assert {problem["file"] for problem in done.json["problems"]} == {"books/deep/bad.yml"}
     assert "data.json: not in a known language; skipped" in done.err and "2 documents checked" in done.err
 
 
 def test_users_do_not_hear_of_languages_of_tests(perdure: CommandLine) -> None:
     (perdure.folder / "data.json").write_text('{"some": "data"}')
-    said = perdure.here("check", "data.json", code=7).out + perdure.here("run", "data.json", code=7).err
-    said += perdure.here("apply", "-f", "data.json", code=7).err
+    errors = perdure.here("check", "data.json", code=7).out + perdure.here("run", "data.json", code=7).err
+    errors += perdure.here("apply", "-f", "data.json", code=7).err
 
-    assert "(expected one of flow, playbook, story)" in said and "drill" not in said
+    assert "(expected one of flow, playbook, story)" in errors and "drill" not in errors

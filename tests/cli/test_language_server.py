@@ -212,13 +212,13 @@ def test_the_document_is_completed_explained_and_searched(editor: Editor) -> Non
     assert shown is not None and isinstance(shown.contents, lsp.MarkupContent) and shown.range is not None
     assert "write_it" in shown.contents.value and cut(half, shown.range) == "write_it"
 
-    found = editor.do(editor.client.text_document_definition_async(lsp.DefinitionParams(**at)))
-    assert isinstance(found, list) and isinstance(found[0], lsp.Location)
-    assert (found[0].range.start.line, cut(half, found[0].range)) == (6, "write-it")
+    definition = editor.do(editor.client.text_document_definition_async(lsp.DefinitionParams(**at)))
+    assert isinstance(definition, list) and isinstance(definition[0], lsp.Location)
+    assert (definition[0].range.start.line, cut(half, definition[0].range)) == (6, "write-it")
     at = editor.at("b.yaml", half, "ref: {name: wri")
-    found = editor.do(editor.client.text_document_definition_async(lsp.DefinitionParams(**at)))
-    assert isinstance(found, list) and isinstance(found[0], lsp.Location)
-    assert found[0].uri == editor.address("engrams.yaml") and cut(ENGRAM, found[0].range) == "writer"
+    definition = editor.do(editor.client.text_document_definition_async(lsp.DefinitionParams(**at)))
+    assert isinstance(definition, list) and isinstance(definition[0], lsp.Location)
+    assert definition[0].uri == editor.address("engrams.yaml") and cut(ENGRAM, definition[0].range) == "writer"
 
     at = editor.at("b.yaml", half, "name: send")
     context = lsp.ReferenceContext(include_declaration=True)
@@ -347,7 +347,7 @@ def test_of_a_folder_only_files_are_read_and_no_more_than_a_document_has(
     texts = workspace_texts.WorkspaceTexts(DocumentValidator({}), {})
     texts.set_folders([tmp_path.as_uri()])
 
-    found = {address.rpartition("/")[2]: text for address, text in texts._texts()}
+    texts_by_name = {address.rpartition("/")[2]: text for address, text in texts._texts()}
 
-    assert found.pop("story.yaml") == "kind: Story\n"
-    assert {name: len(text) for name, text in found.items()} in ({"size.yaml": 20}, {})  # only Linux has it
+    assert texts_by_name.pop("story.yaml") == "kind: Story\n"
+    assert {name: len(text) for name, text in texts_by_name.items()} in ({"size.yaml": 20}, {})  # only Linux has it

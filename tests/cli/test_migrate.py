@@ -53,9 +53,9 @@ def _finish(line: CommandLine, run: str, gate: str = "gate", db: str = "sqlite:/
 
 def test_runs_are_moved_by_a_plan(line: CommandLine, tmp_path: Path) -> None:
     run = _start(tmp_path)
-    told = line.here("impact", "new.yaml", "--plan", "plan.json")
-    assert "1 safe, 0 needs mapping, 0 blocked" in told.out and run in told.out
-    assert "perdure migrate --plan plan.json --dry-run" in told.err
+    done = line.here("impact", "new.yaml", "--plan", "plan.json")
+    assert "1 safe, 0 needs mapping, 0 blocked" in done.out and run in done.out
+    assert "perdure migrate --plan plan.json --dry-run" in done.err
     plan = json.loads((tmp_path / "plan.json").read_text())
     assert plan["moves"][0]["runs"] == [run] and plan["document"] == _story("new")
     assert line.here("migrate", "--plan", "plan.json", "--dry-run", "--json").json["counts"]["safe"] == 1
@@ -72,8 +72,8 @@ def test_runs_are_moved_by_a_plan(line: CommandLine, tmp_path: Path) -> None:
 def test_a_renamed_step_is_mapped_on_the_command_line(line: CommandLine, tmp_path: Path) -> None:
     run = _start(tmp_path)
     (tmp_path / "new.yaml").write_text(_story("new", "ok"))
-    told = line.here("impact", "new.yaml", code=7)
-    assert "needs mapping" in told.out and "step 'gate'" in told.out
+    done = line.here("impact", "new.yaml", code=7)
+    assert "needs mapping" in done.out and "step 'gate'" in done.out
     line.here("impact", "new.yaml", "--map", "gate", code=2)
     line.here("impact", "new.yaml", "--map", "gate=ok", "--plan", "plan.json")
     line.here("migrate", "--plan", "plan.json")

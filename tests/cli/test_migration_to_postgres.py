@@ -54,8 +54,8 @@ def test_killed_on_a_file_finished_by_two_servers_on_a_database(
         "story.json": [STORY, engram("echo"), template("echo")],
     }
     for name, texts in documents.items():
-        said = [text if isinstance(text, str) else json.dumps(text) for text in texts]
-        (perdure.folder / name).write_text("\n---\n".join(said))
+        contents = [text if isinstance(text, str) else json.dumps(text) for text in texts]
+        (perdure.folder / name).write_text("\n---\n".join(contents))
     runs = {}
     for name in documents:
         going = perdure.start("run", name)
@@ -118,7 +118,7 @@ def test_a_copy_that_is_stopped_or_killed_leaves_nothing_and_can_be_repeated(
             while connection.execute(locked).fetchall():
                 assert time.monotonic() < until, "the server ends what its client left behind"
                 time.sleep(0.05)
-        told = perdure.here("db", "status", "--db", url, "--json").json
-        assert told["runs"]["total"] == 0 and told["resources"] == 0
+        answer = perdure.here("db", "status", "--db", url, "--json").json
+        assert answer["runs"]["total"] == 0 and answer["resources"] == 0
 
         assert perdure("db", "copy", "sqlite:///perdure.db", url, "--json").json["open_runs"] == 20_000

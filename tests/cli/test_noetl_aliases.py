@@ -33,7 +33,7 @@ def perdure(tmp_path: Path) -> CommandLine:
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("command", "meant"),
     [
         ("validate a.yaml b.yaml", "check a.yaml b.yaml"),
         ("exec a.yaml --payload {}", "run a.yaml --payload {}"),
@@ -59,9 +59,9 @@ def perdure(tmp_path: Path) -> CommandLine:
         ("signal ctx set", "signal ctx set"),
     ],
 )
-def test_a_habit_is_a_spelling_of_a_verb(said: str, meant: str) -> None:
+def test_a_habit_is_a_spelling_of_a_verb(command: str, meant: str) -> None:
     """PBK-234."""
-    assert translate_arguments(said.split()) == meant.split()
+    assert translate_arguments(command.split()) == meant.split()
 
 
 def test_payload_is_overridden_by_set(perdure: CommandLine) -> None:
@@ -130,12 +130,12 @@ def test_status_is_there_for_every_language(perdure: CommandLine) -> None:
 def test_the_past_is_shown_by_number_id_and_time(perdure: CommandLine) -> None:
     """PBK-167."""
     run = perdure.here("run", "sums.yaml", "--json").json["execution_id"]
-    told = perdure.here("events", run, "--json").json
-    ended = next(event for event in told if event["event_type"] == "step.done")
+    events = perdure.here("events", run, "--json").json
+    ended = next(event for event in events if event["event_type"] == "step.done")
 
     by_number: dict[str, Any] = perdure("replay", run, "--as-of", str(ended["seq"]), "--json").json
     by_id = perdure.here("replay", run, "--as-of", ended["event_id"], "--json").json
-    by_time = perdure.here("show", run, "--at", told[-1]["timestamp"], "--json").json
+    by_time = perdure.here("show", run, "--at", events[-1]["timestamp"], "--json").json
 
     assert by_number == by_id and by_number["steps"]["first"]["done"] == 1 and "sum" not in by_number["steps"]
     assert by_time["status"] == "success"
@@ -175,15 +175,15 @@ def test_cancel_takes_the_word_cascade(perdure: CommandLine) -> None:
     perdure.here("cancel", run, "--cascade", "--reason", "enough")
     perdure.here("resume", run, code=4)
 
-    (told,) = perdure.here("events", run, "--type", "execution.cancelled", "--json").json
-    assert told["payload"]["reason"] == "enough"
+    (event,) = perdure.here("events", run, "--type", "execution.cancelled", "--json").json
+    assert event["payload"]["reason"] == "enough"
     assert perdure.here("cancel", run, "--json").json["id"] == run  # twice is as once
 
 
 def test_help_names_the_habits_in_one_paragraph(perdure: CommandLine) -> None:
     """PBK-234: the list of verbs stays ours."""
-    told = perdure("--help").out
+    usage = perdure("--help").out
 
-    assert "NoETL commands are accepted" in told
-    assert not [line for line in told.splitlines() if line.strip().startswith(("status ", "validate ", "exec "))]
+    assert "NoETL commands are accepted" in usage
+    assert not [line for line in usage.splitlines() if line.strip().startswith(("status ", "validate ", "exec "))]
     assert "without its results" in perdure("status", "--help").out

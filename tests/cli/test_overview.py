@@ -111,11 +111,11 @@ def test_a_failed_flow_names_the_cause_first_then_what_followed(perdure: Command
         "next": "charge",
     }
     file = _flow(perdure, all=gather, charge=_retried(5, "PT0S"), end={"action": "Return"})
-    told = perdure("run", file, "--load", "app.py", code=3).err
+    errors = perdure("run", file, "--load", "app.py", code=3).err
     shown = perdure("show", _latest(perdure)).out
 
     cause = "step 'charge', attempt 3: Provider.Call.Charge.Errors.ConnectionError: bank refused 5"
-    assert told.index(cause) < told.index("Retry.Exhausted")
+    assert errors.index(cause) < errors.index("Retry.Exhausted")
     assert re.search(r"error +step 'charge', attempt 3: .*bank refused 5\n +at .*app.py:12 in ask_bank\n", shown)
     assert re.search(r" +in pay, line \d+\nthen +Provider.Middleware.Retry.Exhausted", shown)
     assert re.search(r"✓ all +Gather .* 3 items: 3 done", shown)

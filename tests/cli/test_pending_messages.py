@@ -45,9 +45,9 @@ spec:
 """
 
 
-def story(perdure: CommandLine, given: str = "", spec: str = "") -> str:
+def story(perdure: CommandLine, members: str = "", spec: str = "") -> str:
     """The id of a run at its gate, which nobody drives."""
-    (perdure.folder / "story.yaml").write_text(STORY.replace("WITH", given).replace("STORY", spec))
+    (perdure.folder / "story.yaml").write_text(STORY.replace("WITH", members).replace("STORY", spec))
     return perdure.here("run", "story.yaml", "--detach").out.strip()
 
 
@@ -68,10 +68,10 @@ def names(perdure: CommandLine, run: str) -> list[str]:
 def test_a_decision_at_an_overdue_gate_is_acknowledged_and_counts(perdure: CommandLine) -> None:
     """STY-103."""
     run = story(perdure, "timeout: 10ms")
-    told = perdure.here("approve", run, "g", "--by", "Ada", "--json")
+    done = perdure.here("approve", run, "g", "--by", "Ada", "--json")
 
-    assert told.json == {"id": run, "recorded": True, "live": False, "decided": False, "remarks": []}
-    assert "recorded; it takes effect when the run is resumed" in told.err
+    assert done.json == {"id": run, "recorded": True, "live": False, "decided": False, "remarks": []}
+    assert "recorded; it takes effect when the run is resumed" in done.err
     perdure.here("resume", run)
     assert phases(perdure, run) == {"g": "Succeeded", "later": "Paused"}
 
@@ -80,9 +80,9 @@ def test_the_last_of_two_decisions_wins_and_says_whom_it_overrides(perdure: Comm
     """STY-105."""
     run = story(perdure)
     perdure.here("approve", run, "g", "--by", "A")
-    told = perdure.here("reject", run, "g", "--by", "B")
+    done = perdure.here("reject", run, "g", "--by", "B")
 
-    assert "overrides gate 'g' approved by A, recorded at " in told.err
+    assert "overrides gate 'g' approved by A, recorded at " in done.err
     assert "gate.decided" not in names(perdure, run)
     perdure.here("resume", run, code=3)
     assert phases(perdure, run)["g"] == "Failed"
@@ -97,10 +97,10 @@ def test_what_is_not_decided_yet_is_in_every_look_but_not_in_the_history(perdure
 
     shown = perdure.here("show", run, "--json").json
     assert shown["ctx"] == {"approved": True, "note": "x"}
-    assert [one["by"] for one in shown["pending"] if one.get("kind") == "steer"] == ["Ada", None]
+    assert [message["by"] for message in shown["pending"] if message.get("kind") == "steer"] == ["Ada", None]
     assert "patch of ctx.approved at " in perdure.here("show", run).out
     (row,) = perdure.here("ps", "--json").json
-    assert [one["kind"] for one in row["pending"]] == ["steer", "steer"]
+    assert [message["kind"] for message in row["pending"]] == ["steer", "steer"]
     listed = perdure.here("ps")
     assert "interrupted  steer pending" in listed.out
     assert "patch of ctx.note at " in listed.err
@@ -146,7 +146,7 @@ def test_a_bound_that_has_passed_is_in_the_list_as_in_the_run(perdure: CommandLi
     over = story(perdure, "timeout: 1h", "policy: {timeouts: {story: 1ms}}")
     listed = {row["id"]: row for row in perdure.here("ps", "--json").json}
 
-    assert [one["kind"] for one in listed[over]["pending"]] == ["deadline"]
+    assert [message["kind"] for message in listed[over]["pending"]] == ["deadline"]
     assert listed[over]["pending"] == perdure.here("show", over, "--json").json["pending"]
     assert (listed[waiting]["status"], listed[waiting]["pending"]) == ("waiting", [])
     assert "interrupted  deadline pending" in perdure.here("ps").out
@@ -163,7 +163,7 @@ def test_a_bound_of_a_run_that_was_at_work_when_its_process_died_is_in_the_list(
     (row,) = perdure.here("ps", "--json").json
 
     assert row["pending"] == pending
-    assert [one["kind"] for one in pending] == ["deadline"]
+    assert [message["kind"] for message in pending] == ["deadline"]
 
 
 def test_a_gate_that_is_not_reached_takes_the_decision(perdure: CommandLine) -> None:
@@ -183,9 +183,9 @@ def test_a_live_owner_answers_the_sender(perdure: CommandLine) -> None:
     live = perdure.start("run", "story.yaml")
     run = live.run
     live.hear("waits for a decision at gate 'g'")
-    told = perdure("approve", run, "g", "--by", "Ada", "--json")
+    done = perdure("approve", run, "g", "--by", "Ada", "--json")
 
-    assert told.json["live"]
+    assert done.json["live"]
     live.hear("gate 'later'")
     assert phases(perdure, run)["g"] == "Succeeded"
     refused = perdure("reject", run, "g", code=9)
@@ -259,7 +259,7 @@ def test_a_cascade_leaves_no_child_running_without_an_owner(perdure: CommandLine
     perdure("cancel", run, "--cascade")
     live.end()
 
-    assert {one["status"] for one in perdure.here("ps", "--all", "--json").json} == {"cancelled"}
+    assert {run["status"] for run in perdure.here("ps", "--all", "--json").json} == {"cancelled"}
 
 
 def test_a_cascade_reaches_children_that_have_not_begun(perdure: CommandLine) -> None:
@@ -269,7 +269,7 @@ def test_a_cascade_reaches_children_that_have_not_begun(perdure: CommandLine) ->
     perdure.here("cancel", run, "--cascade")
     perdure("resume", run, code=4)
 
-    statuses = [one["status"] for one in perdure.here("ps", "--all", "--json").json]
+    statuses = [run["status"] for run in perdure.here("ps", "--all", "--json").json]
     assert statuses == ["cancelled", "cancelled"]
 
 
@@ -277,10 +277,10 @@ def test_a_cascade_below_a_run_that_has_ended_names_those_that_nobody_drives(per
     (perdure.folder / "family.yaml").write_text(FAMILY.replace("  - {name: g, type: gate}\n", "", 1))
     perdure.here("apply", "-f", "family.yaml")
     run = perdure("run", "outer", "--json").json["metadata"]["uid"]
-    told = perdure.here("cancel", run, "--cascade")
+    done = perdure.here("cancel", run, "--cascade")
 
-    assert "1 run below it is asked too" in told.err
-    assert f"stop them with: perdure resume {run}.1" in told.err
+    assert "1 run below it is asked too" in done.err
+    assert f"stop them with: perdure resume {run}.1" in done.err
     perdure("resume", f"{run}.1", code=4)
-    statuses = {one["id"]: one["status"] for one in perdure.here("ps", "--all", "--json").json}
+    statuses = {run["id"]: run["status"] for run in perdure.here("ps", "--all", "--json").json}
     assert statuses == {run: "succeeded", f"{run}.1": "cancelled"}

@@ -54,8 +54,8 @@ class OnDatabase:
         return self.perdure.here(verb, *words, "--db", self.url, code=code)
 
     def write(self, name: str, *texts: object) -> str:
-        said = [text if isinstance(text, str) else json.dumps(text) for text in texts]
-        (self.perdure.folder / name).write_text("\n---\n".join(said))
+        documents = [text if isinstance(text, str) else json.dumps(text) for text in texts]
+        (self.perdure.folder / name).write_text("\n---\n".join(documents))
         return name
 
 
@@ -177,14 +177,14 @@ VERBS_TRIED = [
 ]
 
 
-def refused(perdure: CommandLine, url: str, code: str, *said: str, verbs: list[tuple[str, ...]] = VERBS_TRIED) -> None:
+def refused(perdure: CommandLine, url: str, code: str, *words: str, verbs: list[tuple[str, ...]] = VERBS_TRIED) -> None:
     """Every verb tells of it in the same way, and never the password."""
     perdure.here("run", perdure.drill({"return": 1}))
     for verb in verbs:
         address = (url,) if verb[:2] == ("db", "copy") else ("--db", url)
         done = perdure.here(*verb, *address, "--json", code=EXITS.get(code, 1))
         assert done.error["code"] == code, (verb, done)
-        assert all(text in done.error["message"] + done.error["hint"] for text in said), (verb, done.error)
+        assert all(text in done.error["message"] + done.error["hint"] for text in words), (verb, done.error)
         assert "Traceback" not in done.err and "s3cret" not in done.err + done.out
 
 
@@ -239,8 +239,8 @@ def test_a_newer_schema_that_older_programs_can_work_with(perdure: CommandLine, 
         connection.execute("UPDATE perdure.schema SET version = 99")
     perdure.here("run", perdure.drill({"return": 1}), "--db", url)
 
-    told = perdure.here("db", "status", "--db", url, "--json").json["schema"]
-    assert told["version"] == 99 and told["up_to_date"]
+    answer = perdure.here("db", "status", "--db", url, "--json").json["schema"]
+    assert answer["version"] == 99 and answer["up_to_date"]
     assert "there is nothing to do" in perdure.here("db", "migrate", "--db", url).err
 
 

@@ -27,8 +27,8 @@ def test_with_json_stdout_is_exactly_the_languages_picture(perdure: CommandLine)
 def test_input_comes_from_text_file_and_single_members(perdure: CommandLine) -> None:
     file = perdure.drill({"return": "$input"})
     (perdure.folder / "in.json").write_text('{"user": {"name": "Ada"}, "n": 1}')
-    given = ("--set", "user.age=36", "--set", "n=two", "--set", "on=true", "--set", "deep.er=[1]")
-    answer = perdure("run", file, "--input", "@in.json", *given).json
+    options = ("--set", "user.age=36", "--set", "n=two", "--set", "on=true", "--set", "deep.er=[1]")
+    answer = perdure("run", file, "--input", "@in.json", *options).json
 
     assert answer == {"user": {"name": "Ada", "age": 36}, "n": "two", "on": True, "deep": {"er": [1]}}
     assert perdure.here("run", file, "--set", "a=1").json == {"a": 1}
@@ -106,8 +106,8 @@ def test_detach_records_the_start_and_begins_no_task(perdure: CommandLine) -> No
     assert perdure.row(run)["status"] == "running"
     assert perdure.here("resume", run).out == "done\n"
     assert (perdure.folder / "effects").read_text() == "x\n"
-    told = perdure.here("run", file, "--detach", "--json").json
-    assert f"perdure resume {told['id']}" == told["resume"]
+    answer = perdure.here("run", file, "--detach", "--json").json
+    assert f"perdure resume {answer['id']}" == answer["resume"]
 
 
 def test_a_token_starts_once_and_other_input_is_a_conflict(perdure: CommandLine) -> None:
@@ -141,22 +141,22 @@ def test_an_invalid_document_lists_every_problem_and_stores_nothing(perdure: Com
     assert "typo.json:4:4: error: 'soon' is not a duration" in done.err
     assert "2 problems" in done.err
     assert [path.name for path in perdure.folder.iterdir()] == ["typo.json"]
-    told = perdure.here("run", "typo.json", "--json", code=7)
-    assert [problem["line"] for problem in told.error["problems"]] == [3, 4]
+    finished = perdure.here("run", "typo.json", "--json", code=7)
+    assert [problem["line"] for problem in finished.error["problems"]] == [3, 4]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("hello", "is not in a language known here"),
         ('{"drill": 1, "drill": 1, "steps": []}', "'drill' is repeated"),
         ('{"drill": 1, "steps": [', "1:24: error"),
     ],
 )
-def test_what_is_no_document_is_said_with_its_place(perdure: CommandLine, text: str, said: str) -> None:
+def test_what_is_no_document_is_said_with_its_place(perdure: CommandLine, text: str, message: str) -> None:
     (perdure.folder / "odd.json").write_text(text)
 
-    assert said in perdure.here("run", "odd.json", code=7).err
+    assert message in perdure.here("run", "odd.json", code=7).err
 
 
 def test_a_missing_document_is_not_found(perdure: CommandLine) -> None:

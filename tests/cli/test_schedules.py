@@ -79,12 +79,12 @@ def test_a_nightly_playbook_is_backfilled_and_its_failure_alerts(perdure: Comman
     perdure("apply", *written(perdure, FAILING))
     times = perdure("schedule", "next", "nightly", "3").out.splitlines()
     assert len(times) == 3 and all(
-        re.fullmatch(r"\d{4}-\d\d-\d\dT03:30\+0[12]:00  starts 03:3\d:\d\d", one) for one in times
+        re.fullmatch(r"\d{4}-\d\d-\d\dT03:30\+0[12]:00  starts 03:3\d:\d\d", time) for time in times
     )
-    given = ("schedule", "backfill", "nightly", "--from", "2026-05-01", "--to", "2026-05-02")
-    assert perdure(*given, "--dry-run").out.split() == ["2026-05-01T03:30+02:00", "2026-05-02T03:30+02:00"]
-    assert perdure(*given, "--json").json["times"] == ["2026-05-01T01:30:00.000000Z", "2026-05-02T01:30:00.000000Z"]
-    assert perdure(*given, "--json").json["times"] == []
+    command = ("schedule", "backfill", "nightly", "--from", "2026-05-01", "--to", "2026-05-02")
+    assert perdure(*command, "--dry-run").out.split() == ["2026-05-01T03:30+02:00", "2026-05-02T03:30+02:00"]
+    assert perdure(*command, "--json").json["times"] == ["2026-05-01T01:30:00.000000Z", "2026-05-02T01:30:00.000000Z"]
+    assert perdure(*command, "--json").json["times"] == []
     perdure.start("serve")
 
     def over(rows: list[dict[str, Any]]) -> bool:

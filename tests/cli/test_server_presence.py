@@ -33,7 +33,9 @@ class Verbs:
         return self.perdure.drill({"signal": "go", "save": "x"}, {"return": "$x"}, name="waits")
 
     def apply_story(self) -> None:
-        text = "\n---\n".join(json.dumps(one) if isinstance(one, dict) else one for one in (STORY, *ENGRAMS))
+        text = "\n---\n".join(
+            json.dumps(document) if isinstance(document, dict) else document for document in (STORY, *ENGRAMS)
+        )
         (self.perdure.folder / "orders.yaml").write_text(text)
         self("apply", "-f", "orders.yaml")
 
@@ -59,10 +61,10 @@ def served(unserved: Verbs) -> Iterator[Verbs]:
 
 def is_told_to_resume(done: Done) -> bool:
     assert "Traceback" not in done.err
-    told = done.err + done.out
-    promised = "server will resume it" in told or "server will resume them" in told
-    asked_to = "perdure resume" in told or "no live process" in told or "when the run is resumed" in told
-    assert not (promised and asked_to), told
+    output = done.err + done.out
+    promised = "server will resume it" in output or "server will resume them" in output
+    asked_to = "perdure resume" in output or "no live process" in output or "when the run is resumed" in output
+    assert not (promised and asked_to), output
     return asked_to
 
 
@@ -91,7 +93,7 @@ def told_by_verbs(on: Verbs) -> dict[str, Done]:
 def test_with_a_server_nobody_is_told_to_resume(served: Verbs) -> None:
     done = told_by_verbs(served)
 
-    assert [verb for verb, one in done.items() if is_told_to_resume(one)] == []
+    assert [verb for verb, text in done.items() if is_told_to_resume(text)] == []
     for verb in ("run", "trigger", "apply"):
         assert "recorded; a server will resume it" in done[verb].err, verb
     assert "A server will resume it." in done["run --wait-timeout"].err
@@ -101,7 +103,7 @@ def test_with_a_server_nobody_is_told_to_resume(served: Verbs) -> None:
 def test_without_a_server_every_verb_says_how_it_goes_on(unserved: Verbs) -> None:
     done = told_by_verbs(unserved)
 
-    assert [verb for verb, one in done.items() if not is_told_to_resume(one)] == []
+    assert [verb for verb, text in done.items() if not is_told_to_resume(text)] == []
     for verb in ("run", "trigger", "apply"):
         assert "recorded; no server is running; resume it with: perdure resume" in done[verb].err, verb
     assert done["run --json"].json["resume"].startswith("perdure resume")

@@ -10,14 +10,14 @@ def test_an_open_run_says_what_it_waits_for(perdure: CommandLine) -> None:
     call = {"call": "shell", "with": {"argv": ["true"]}}
     file = perdure.drill(call, {"signal": "go", "timeout": "2h"}, name="patient")
     run = perdure.here("run", file, "--wait-timeout", "300ms", "--label", "team=blue", code=6).err.split()[1]
-    told = perdure("show", run[:20])
+    done = perdure("show", run[:20])
 
-    assert f"run       {run}\n" in told.out
-    assert "status    waiting, interrupted" in told.out
-    assert "why       It waits for signal 'go', at most 1 h 59 m more; no process runs it now." in told.out
-    assert f"do        perdure resume {run}\n" in told.out
-    assert "1 task done" in told.out
-    assert "team=blue" in told.out
+    assert f"run       {run}\n" in done.out
+    assert "status    waiting, interrupted" in done.out
+    assert "why       It waits for signal 'go', at most 1 h 59 m more; no process runs it now." in done.out
+    assert f"do        perdure resume {run}\n" in done.out
+    assert "1 task done" in done.out
+    assert "team=blue" in done.out
 
 
 def test_the_past_can_be_shown(perdure: CommandLine) -> None:
@@ -53,11 +53,11 @@ def test_the_past_is_found_by_number_by_id_and_by_time_and_has_a_checksum(perdur
 def test_a_failure_is_shown_with_its_details(perdure: CommandLine) -> None:
     file = perdure.drill({"call": "shell", "with": {"script": "echo oops >&2; exit 4"}})
     run = perdure.here("run", file, "--json", code=3).json["id"]
-    told = perdure("show", run).out
+    output = perdure("show", run).out
 
-    assert "status    failed" in told
-    assert "error     Provider.Call.Shell.Exit4" in told
-    assert "oops" in told
+    assert "status    failed" in output
+    assert "error     Provider.Call.Shell.Exit4" in output
+    assert "oops" in output
 
 
 def test_a_history_is_one_line_per_event_cut_unless_asked_otherwise(perdure: CommandLine) -> None:

@@ -140,7 +140,7 @@ def test_an_unknown_verb_is_a_usage_error_of_the_process(perdure: CommandLine) -
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--db", "x", "ps"), "options come after the verb"),
         (("run",), "the following arguments are required: FILE"),
@@ -154,11 +154,13 @@ def test_an_unknown_verb_is_a_usage_error_of_the_process(perdure: CommandLine) -
         (("run", "x.json", "--wait", "--detach"), "not allowed with argument"),
     ],
 )
-def test_wrong_words_are_a_usage_error(words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_words_are_a_usage_error(
+    words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         main(words)
-    told = capsys.readouterr()
+    captured = capsys.readouterr()
 
     assert ended.value.code == 2
-    assert said in told.err
-    assert told.out == ""
+    assert message in captured.err
+    assert captured.out == ""

@@ -94,13 +94,13 @@ def test_a_lock_file_that_is_removed_under_a_server_comes_back(perdure: CommandL
     server = perdure.start("serve")
     server.hear("serving ")
     run = perdure.here("run", _wait_until_held(perdure), "--detach").out.strip()
-    while len(found := locks(perdure.folder)) > 1 or not perdure.row(run)["live"]:
+    while len(lock_files := locks(perdure.folder)) > 1 or not perdure.row(run)["live"]:
         time.sleep(0.02)
-    found[0].unlink()
+    lock_files[0].unlink()
     while not locks(perdure.folder):
         time.sleep(0.02)
     (perdure.folder / "go").touch()
-    told = perdure.here("history", run, "--follow").out
+    output = perdure.here("history", run, "--follow").out
 
-    assert "RunEnded" in told and "TaskRedelivered" not in told
+    assert "RunEnded" in output and "TaskRedelivered" not in output
     server.kill()

@@ -37,7 +37,7 @@ def test_a_retry_and_its_history(tool: CommandLine) -> None:
     assert done["status"]["output"] == {"attempts": 3}
 
     events = tool("history", done["metadata"]["uid"], "--json").json
-    names = [one["event_type"] for one in events]
+    names = [event["event_type"] for event in events]
     assert names.count("JobRetryScheduled") == 2
     assert names[0] == "storyrun.created" and names[-1] == "storyrun.phase"
     assert "JobRetryScheduled" in tool("history", done["metadata"]["uid"]).out

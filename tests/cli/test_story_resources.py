@@ -260,14 +260,14 @@ spec: {templateRef: {name: hook}, storyRef: {name: same}}
     perdure.here("run", "same")
     perdure.here("run", "same")
 
-    told = perdure.here("get", "story", "same", "-o", "json").json["status"]
-    assert (told["validationStatus"], told["validationErrors"], told["validationWarnings"]) == ("valid", [], [])
-    assert (told["stepsTotal"], told["usageCount"], told["triggers"]) == (1, 2, 2)
-    assert told["conditions"][0]["type"] == "Ready" and told["conditions"][0]["status"] == "True"
+    answer = perdure.here("get", "story", "same", "-o", "json").json["status"]
+    assert (answer["validationStatus"], answer["validationErrors"], answer["validationWarnings"]) == ("valid", [], [])
+    assert (answer["stepsTotal"], answer["usageCount"], answer["triggers"]) == (1, 2, 2)
+    assert answer["conditions"][0]["type"] == "Ready" and answer["conditions"][0]["status"] == "True"
     listed = perdure.here("get", "stories", "--json").json["items"]
     (warning,) = listed[0]["status"]["validationWarnings"]
     assert "not-there" in warning
-    assert [one["status"]["triggers"] for one in listed] == [0, 2]
+    assert [story["status"]["triggers"] for story in listed] == [0, 2]
     assert "usageCount: 2" in perdure.here("describe", "story", "same").out
 
 
@@ -283,8 +283,8 @@ def test_equal_names_in_two_namespaces_are_told_apart(perdure: CommandLine) -> N
         perdure("apply", "-f", write(perdure.folder, text, engram, run), "-n", namespace)
 
     for namespace in ("blue", "red"):
-        told = perdure.here("describe", "story", "same", "-n", namespace, "--json").json
-        (mine,) = told["runs"]
+        answer = perdure.here("describe", "story", "same", "-n", namespace, "--json").json
+        (mine,) = answer["runs"]
         of_run = perdure.here("describe", "storyrun", "once", "-n", namespace, "--json").json
         assert of_run["runs"][0]["id"] == mine["id"] == of_run["resource"]["metadata"]["uid"]
         of_step = perdure.here("get", "steprun", "once-say", "-n", namespace, "-o", "json").json
@@ -304,8 +304,8 @@ def test_the_name_of_a_sub_run_means_that_of_the_latest_life(perdure: CommandLin
 
     child = perdure.here("show", run["uid"], "--json").json["status"]["stepStates"]["sub"]["subStoryRunName"]
     shown = perdure.here("show", child, "--json").json
-    lives = [one for one in perdure.here("ps", "--all", "--json").json if one["parent"] == run["uid"]]
-    assert [one["id"] for one in lives] == [shown["metadata"]["uid"]]  # those of earlier lives are removed
+    lives = [live for live in perdure.here("ps", "--all", "--json").json if live["parent"] == run["uid"]]
+    assert [row["id"] for row in lives] == [shown["metadata"]["uid"]]  # those of earlier lives are removed
     assert perdure.here("get", "storyrun", child, "-o", "json").json["metadata"]["uid"] == shown["metadata"]["uid"]
 
 
@@ -315,11 +315,11 @@ def test_a_deleted_run_goes_when_its_open_sub_runs_have_stopped(perdure: Command
     perdure.here("apply", "-f", write(perdure.folder, story("inner", "{name: g, type: gate}"), story("outer", gate)))
     name = perdure.here("run", "outer", "--detach").out.strip()
     perdure("resume")
-    outer = next(one for one in perdure.here("ps", "--all", "--json").json if one["id"] == name)
+    outer = next(row for row in perdure.here("ps", "--all", "--json").json if row["id"] == name)
     assert outer["status"] == "succeeded"
     shown = perdure.here("show", name, "--json").json["metadata"]["name"]
-    said = perdure("delete", "storyrun", shown)
-    assert "as soon as its sub-runs have stopped" in said.err
+    done = perdure("delete", "storyrun", shown)
+    assert "as soon as its sub-runs have stopped" in done.err
     assert "was removed" in perdure("resume").err
     assert perdure.here("ps", "--all", "--json").json == []
 

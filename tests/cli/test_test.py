@@ -63,5 +63,5 @@ def test_what_functions_print_does_not_mix_with_the_answer(perdure: CommandLine)
 
     done = perdure("test", "two.yaml", "--json")
     assert done.json["passed"] == 1 and "loading" in done.err and done.err.count("at work") == 2
-    told = perdure("test", "two.yaml")
-    assert "passed" in told.out and "at work" not in told.out
+    finished = perdure("test", "two.yaml")
+    assert "passed" in finished.out and "at work" not in finished.out

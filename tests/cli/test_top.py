@@ -21,14 +21,14 @@ def _waiting(perdure: CommandLine) -> str:
 
 def test_one_look_says_what_there_is_and_why(perdure: CommandLine) -> None:
     run = _waiting(perdure)
-    told = perdure("top").out
+    output = perdure("top").out
     frame = perdure("top", "--json").json
 
-    assert "waiting" in told and "1 failed" in told
-    assert "owners  none: no engine is running" in told
-    assert run in told and "broken" in told
+    assert "waiting" in output and "1 failed" in output
+    assert "owners  none: no engine is running" in output
+    assert run in output and "broken" in output
     assert frame["runs"]["open"] == 1 and frame["runs"]["failed"] == 1
-    assert [(one["id"], one["name"], one["live"]) for one in frame["list"][:1]] == [(run, "patient", False)]
+    assert [(row["id"], row["name"], row["live"]) for row in frame["list"][:1]] == [(run, "patient", False)]
     assert frame["rates"] is None
 
 

@@ -68,16 +68,16 @@ def test_a_story_and_its_run_are_applied_together(perdure: CommandLine) -> None:
 def test_a_request_is_decided_and_shown(perdure: CommandLine) -> None:
     """STY-148 STY-149 STY-153"""
     applied(perdure)
-    given = json.dumps({"id": 7})
-    first = perdure("trigger", "orders", "--input", given, "--token", "T", "--json").json
-    again = perdure("trigger", "orders", "--input", given, "--token", "T", "--json").json
+    text = json.dumps({"id": 7})
+    first = perdure("trigger", "orders", "--input", text, "--token", "T", "--json").json
+    again = perdure("trigger", "orders", "--input", text, "--token", "T", "--json").json
     assert first == again and first["status"]["decision"] == "Created"
     perdure("trigger", "orders", "--set", "id=8", "--token", "T", code=9)
     assert "Created" in perdure.here("get", "storytriggers").out
     name = first["status"]["storyRunRef"]["name"]
     assert perdure("resume", name, "--json").json["status"]["output"] == {"id": 7}
     assert len(perdure.here("ps", "--all", "--json").json) == 1
-    same = perdure("run", "orders", "--input", given, "--token", "T", "--json").json
+    same = perdure("run", "orders", "--input", text, "--token", "T", "--json").json
     assert same["metadata"]["name"] == name
 
 
@@ -132,7 +132,7 @@ def test_serve_takes_up_runs_decides_requests_and_keeps_schedules(perdure: Comma
     serving.send(signal.SIGINT)
     assert serving.end().code == 0
     shown = [perdure.here("show", row["id"], "--json").json for row in perdure.here("ps", "--all", "--json").json]
-    assert sorted(one["status"]["output"]["id"] for one in shown) == [7, 8, 9]
+    assert sorted(impulse["status"]["output"]["id"] for impulse in shown) == [7, 8, 9]
     status = perdure.here("get", "impulse", "tick", "--json").json["status"]
     assert (status["phase"], status["storiesLaunched"]) == ("Running", 1)
 

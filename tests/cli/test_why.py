@@ -53,9 +53,9 @@ def test_a_run_that_waits_says_for_what_and_what_would_move_it(perdure: CommandL
     assert any(link["text"].startswith("step 'ok' waits") for link in causes["chain"])
     assert any(command.startswith("perdure approve ") for command in causes["commands"])
     for step in ("ok", "ship"):  # the same of the step that waits, and of one behind it
-        told = perdure.here("why", run, step, "--json").json
-        assert any(link["text"].startswith("step 'ok' waits") for link in told["chain"]), step
-        assert told["commands"] == causes["commands"]
+        answer = perdure.here("why", run, step, "--json").json
+        assert any(link["text"].startswith("step 'ok' waits") for link in answer["chain"]), step
+        assert answer["commands"] == causes["commands"]
 
 
 def test_what_a_match_has_passed_by_is_explained_by_the_case_that_held(perdure: CommandLine) -> None:
@@ -77,6 +77,6 @@ def test_what_a_match_has_passed_by_is_explained_by_the_case_that_held(perdure: 
 def test_an_item_of_a_loop_of_a_playbook_is_named(perdure: CommandLine) -> None:
     file = _write(perdure, PLAYBOOK)
     perdure("run", file, code=3)
-    told = perdure("why", _latest(perdure)).out
+    output = perdure("why", _latest(perdure)).out
 
-    assert "item 2" in told and "cannot do three" in told and told.rstrip().endswith("the run started")
+    assert "item 2" in output and "cannot do three" in output and output.rstrip().endswith("the run started")

@@ -80,5 +80,5 @@ def offered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_editor_offers_what_fits_the_place(offered: dict[str, list[str]], case: str) -> None:
-    _, _, wanted, unwanted = CASES[case]
-    assert wanted <= set(offered[case]) and not unwanted & set(offered[case]), sorted(offered[case])
+    _, _, included, unwanted = CASES[case]
+    assert included <= set(offered[case]) and not unwanted & set(offered[case]), sorted(offered[case])

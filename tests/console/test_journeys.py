@@ -26,7 +26,7 @@ LIMIT = 900  # seconds, for all of them
 
 def chromium() -> str | None:
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-    return next((found for name in names if (found := shutil.which(name))), None)
+    return next((path for name in names if (path := shutil.which(name))), None)
 
 
 def need_console() -> str:
@@ -77,7 +77,7 @@ class Stage:
 def play(folder: Path, browser: str, words: str = "") -> Iterator[dict[str, Any]]:
     """What became of each journey."""
     stage = Stage(folder)
-    given = {
+    settings = {
         **stage.facts(),
         "console": str(build_console.SOURCE),
         "chromium": browser,
@@ -90,14 +90,14 @@ def play(folder: Path, browser: str, words: str = "") -> Iterator[dict[str, Any]
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True)
     try:
         assert process.stdin is not None and process.stdout is not None
-        _tell(process, given)
+        _tell(process, settings)
         for line in process.stdout:
-            said = json.loads(line)
-            if "ask" in said:
-                stage.kill() if said["ask"] == "kill" else stage.start()
+            message = json.loads(line)
+            if "ask" in message:
+                stage.kill() if message["ask"] == "kill" else stage.start()
                 _tell(process, {"done": True})
             else:
-                yield said
+                yield message
         assert process.wait(LIMIT) == 0
     finally:
         if process.poll() is None:

@@ -25,9 +25,9 @@ def without_requests(shown: Any) -> Any:
     return shown
 
 
-def told_now(language: str, told: list[Any]) -> list[Any]:
+def told_now(language: str, events: list[Any]) -> list[Any]:
     """What `history` gives now for what it gave then."""
-    return [_told_playbook(event) if language == "playbook" else event for event in told]
+    return [_told_playbook(event) if language == "playbook" else event for event in events]
 
 
 def _told_playbook(event: dict[str, Any]) -> dict[str, Any]:
@@ -39,11 +39,11 @@ def _told_playbook(event: dict[str, Any]) -> dict[str, Any]:
     return {**event, "lease_epoch": payload["lease_epoch"], "payload": rest}
 
 
-def to_milliseconds(language: str, told: list[Any]) -> list[Any]:
+def to_milliseconds(language: str, events: list[Any]) -> list[Any]:
     """SRV-010: histories of Stories told milliseconds, and tell microseconds now."""
-    return jsontext.decode(_FINE.sub(rb"\1", jsontext.encode(told))) if language == "story" else told
+    return jsontext.decode(_FINE.sub(rb"\1", jsontext.encode(events))) if language == "story" else events
 
 
-def without_own(told: list[Any]) -> list[Any]:
+def without_own(events: list[Any]) -> list[Any]:
     """An event's own `at`, `seq` and `event`, which its number, time and name used to hide, were not told then."""
-    return [{name: value for name, value in event.items() if not name.startswith("own_")} for event in told]
+    return [{name: value for name, value in event.items() if not name.startswith("own_")} for event in events]

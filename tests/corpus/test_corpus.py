@@ -118,8 +118,8 @@ async def test_what_an_earlier_program_wrote_shows_what_it_showed(
     for number, scenario in enumerate(scenarios(f"{corpus}-{language}", "sqlite", sample)):
         path = tmp_path / f"{number}.db"
         write_file(path, scenario)
-        found = await _differences(f"sqlite:///{path}", corpus, language, scenario)
-        different += found
+        differences = await _differences(f"sqlite:///{path}", corpus, language, scenario)
+        different += differences
         count += len(scenario["shown"])
         path.unlink()
     assert (different, count >= 10) == ([], True)
@@ -151,8 +151,8 @@ ADDED: dict[str, dict[str, Any]] = {
 STORY_REASONS = ("ChildStepRunCreated", "JobCompleted")
 
 
-def without_added(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    for event in told:
+def without_added(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    for event in events:
         if event.get("event_type") == "task.attempt.started":  # a Playbook did not tell it then
             event.get("payload", {}).pop("child_execution_id", None)
         if event.get("event_type") in ("steprun.created", "execution.ended"):  # nor a Story the original's names
@@ -163,7 +163,7 @@ def without_added(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
             for name, value in event.items()
             if (name, value) not in ADDED.get(event.get("event", ""), {}).items()
         }
-        for event in told
+        for event in events
     ]
 
 
@@ -172,13 +172,13 @@ async def _differences(address: str, corpus: str, language: str, scenario: dict[
     async with Observer(address, clock=FakeClock(LATER)) as observer:
         for run, shown in scenario["shown"].items():
             now = without_requests(json.loads(jsontext.encode(await observer.show(RunId(run)))))
-            told = without_added(to_milliseconds(language, await observer.history(RunId(run))))
+            events = without_added(to_milliseconds(language, await observer.history(RunId(run))))
             title = f"{language} {scenario['name']} {run}"
             then = scenario["history"][run]
             if corpus == "corpus":
-                told, then = without_own(told), told_now(language, then)
+                events, then = without_own(events), told_now(language, then)
             if (now != shown) != (corpus == "corpus" and title in SHOWN_OTHERWISE):
                 different.append(f"{title}: show")
-            if told != then:
+            if events != then:
                 different.append(f"{title}: history")
     return different

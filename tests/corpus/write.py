@@ -133,11 +133,11 @@ def _postgres_line(line: dict[str, Any], path: Path, url: str, conninfo: str) ->
     copy_store(open_admin(f"sqlite:///{path}", clock), target)
     tables: dict[str, Any] = {}
     with psycopg.connect(conninfo, autocommit=True) as connection:
-        found = connection.execute(
+        rows = connection.execute(
             "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema NOT IN"
             " ('pg_catalog', 'information_schema') ORDER BY 2"
         ).fetchall()
-        for schema, name in found:
+        for schema, name in rows:
             cursor = connection.execute(f'SELECT * FROM "{schema}"."{name}"')
             columns = [column.name for column in cursor.description or ()]
             tables[name] = {"columns": columns, "rows": [[_plain(value) for value in row] for row in cursor.fetchall()]}

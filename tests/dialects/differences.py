@@ -16,7 +16,7 @@ def differences(expected: Any, actual: Any, path: str = "") -> Iterator[str]:
         if len(expected) != len(actual):
             yield f"{path}: expected {expected!r}, found {actual!r}"
         else:
-            for index, (one, other) in enumerate(zip(expected, actual, strict=True)):
-                yield from differences(one, other, f"{path}[{index}]")
+            for index, (left, other) in enumerate(zip(expected, actual, strict=True)):
+                yield from differences(left, other, f"{path}[{index}]")
     elif type(expected) is not type(actual) or expected != actual:
         yield f"{path}: expected {expected!r}, found {actual!r}"

@@ -30,20 +30,20 @@ def writings(secret: str) -> set[str]:
     """How servers, programs and documents write a text."""
     data = secret.encode()
     once = json.dumps(secret)[1:-1]
-    found = {secret, once, json.dumps(once)[1:-1], json.dumps(json.dumps(once))[1:-1], repr(secret)[1:-1]}
-    found |= {
+    spellings = {secret, once, json.dumps(once)[1:-1], json.dumps(json.dumps(once))[1:-1], repr(secret)[1:-1]}
+    spellings |= {
         json.dumps(secret, ensure_ascii=False)[1:-1],
         once.replace("/", "\\/"),
         repr(data)[2:-1],
         html.escape(secret),
     }
-    found |= {quote(secret, safe=safe) for safe in ("", "/", "!'()*", ";,/?:@&=+$#!'()*")} | {quote_plus(secret)}
-    found |= {quote(quote(secret, safe=""), safe=""), quote(secret, safe="").replace("%2F", "%2f"), data.hex()}
+    spellings |= {quote(secret, safe=safe) for safe in ("", "/", "!'()*", ";,/?:@&=+$#!'()*")} | {quote_plus(secret)}
+    spellings |= {quote(quote(secret, safe=""), safe=""), quote(secret, safe="").replace("%2F", "%2f"), data.hex()}
     for shift in range(3):
         inside = base64.b64encode(b"x" * shift + data + b"yy").decode()
         core = inside[(0, 2, 3)[shift] : (shift + len(data)) * 8 // 6]
-        found |= {core, core.translate(str.maketrans("+/", "-_")), quote(core, safe="")}
-    return found
+        spellings |= {core, core.translate(str.maketrans("+/", "-_")), quote(core, safe="")}
+    return spellings
 
 
 def traces(secret: str) -> set[bytes]:
@@ -66,8 +66,8 @@ class _Handler(BaseHTTPRequestHandler):
             server.echoes.heard.setdefault(text)
         server.echoes.paths.append(address.path)
         kind, _, rest = address.path.strip("/").partition("/")
-        said = [text for heard in server.echoes.heard for text in sorted(writings(heard))]
-        whole = "\n".join(said)
+        texts = [text for heard in server.echoes.heard for text in sorted(writings(heard))]
+        whole = "\n".join(texts)
         match kind:
             case "token":
                 self._send(200, json.dumps({"access_token": server.echoes.token, "expires_in": 600}))
@@ -88,7 +88,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(200, '{"not json": ' + whole)
             case _:
                 headers = {f"X-Said-{at}": quote(text, safe="") for at, text in enumerate(server.echoes.heard)}
-                self._send(200, json.dumps({"said": said, "text": json.dumps(said), "b": _encoded(whole)}), **headers)
+                self._send(200, json.dumps({"said": texts, "text": json.dumps(texts), "b": _encoded(whole)}), **headers)
 
     do_POST = do_GET  # noqa: N815 - as the library names it
 
@@ -96,13 +96,13 @@ class _Handler(BaseHTTPRequestHandler):
         """Only what is marked as a secret; it may stand in headers, in the query and in the body."""
         kind, _, rest = self.headers.get("Authorization", "").partition(" ")
         pair = base64.b64decode(rest).decode() if kind == "Basic" else rest
-        found = [pair.partition(":")[2] if kind == "Basic" else pair, self.headers.get("X-Key", "")]
-        found += [value for _, value in parse_qsl(query)]
+        texts = [pair.partition(":")[2] if kind == "Basic" else pair, self.headers.get("X-Key", "")]
+        texts += [value for _, value in parse_qsl(query)]
         if "json" in self.headers.get("Content-Type", ""):
-            found += _texts(json.loads(body))
+            texts += _texts(json.loads(body))
         else:
-            found += [value for _, value in parse_qsl(body)]
-        yield from (text for text in found if text.endswith("9z"))
+            texts += [value for _, value in parse_qsl(body)]
+        yield from (text for text in texts if text.endswith("9z"))
 
     def _send(self, status: int, text: str, kind: str = "application/json", **headers: str) -> None:
         data = text.encode()

@@ -60,8 +60,8 @@ class Outside(ScriptedHands):
     def can_perform(self, provider: str) -> bool:
         return provider in self._work
 
-    def work(self, one: Assignment) -> Work:
-        return self._work[one.provider]
+    def work(self, assignment: Assignment) -> Work:
+        return self._work[assignment.provider]
 
     def perform(self, assignment: Assignment, port: RunPort, done: Callable[[Outcome], None]) -> None:
         self.performed.append(assignment)
@@ -73,32 +73,34 @@ class Outside(ScriptedHands):
     def is_busy(self) -> bool:
         return bool(self._under_way)
 
-    async def _perform(self, one: Assignment, port: RunPort, done: Callable[[Outcome], None]) -> None:
-        attempt = (one.run, one.task, one.attempt)
+    async def _perform(self, assignment: Assignment, port: RunPort, done: Callable[[Outcome], None]) -> None:
+        attempt = (assignment.run, assignment.task, assignment.attempt)
         if attempt not in self._answers:
-            answer = await self._answer(one)
+            answer = await self._answer(assignment)
             self._answers[attempt] = (self.clock.now() + answer.after, answer)
         due, answer = self._answers[attempt]
-        for said in answer.says[self._said.get(attempt, 0) :]:
-            await port.report(jsontext.encode(said))
+        for report in answer.says[self._said.get(attempt, 0) :]:
+            await port.report(jsontext.encode(report))
             self._said[attempt] = self._said.get(attempt, 0) + 1
         for key, result in answer.does.items():
             claim = await port.claim_effect(key)
             if not claim.completed:
                 await port.complete_effect(key, jsontext.encode(result))
         outcome = self._mask.outcome(answer.outcome())
-        self.waiting[(one.run, one.task)] = (one, port, done)
-        self.clock.call_at(due, lambda: self._end(one, outcome))
+        self.waiting[(assignment.run, assignment.task)] = (assignment, port, done)
+        self.clock.call_at(due, lambda: self._end(assignment, outcome))
 
-    def _end(self, one: Assignment, outcome: Outcome) -> None:
-        held = self.waiting.get((one.run, one.task))
-        if held is not None and held[0] is one:
-            self.release(outcome, one)
+    def _end(self, assignment: Assignment, outcome: Outcome) -> None:
+        held = self.waiting.get((assignment.run, assignment.task))
+        if held is not None and held[0] is assignment:
+            self.release(outcome, assignment)
 
-    async def _answer(self, one: Assignment) -> Answer:
+    async def _answer(self, assignment: Assignment) -> Answer:
         try:
-            arguments = jsontext.decode(one.arguments) if not one.sealed else await self._opened(one)
-            answer = await asyncio.to_thread(self.work(one), arguments)  # it may drive a loop of its own
+            arguments = (
+                jsontext.decode(assignment.arguments) if not assignment.sealed else await self._opened(assignment)
+            )
+            answer = await asyncio.to_thread(self.work(assignment), arguments)  # it may drive a loop of its own
         except ProviderFailure as failure:
             answer = Failed(failure.code, failure.message, failure.retryable, jsontext.encode(failure.details))
         except Exception as error:
@@ -107,7 +109,7 @@ class Outside(ScriptedHands):
             answer = Answer(failure=answer)
         return answer if isinstance(answer, Answer) else Answer(answer)
 
-    async def _opened(self, one: Assignment) -> dict[str, Any]:
+    async def _opened(self, assignment: Assignment) -> dict[str, Any]:
         assert self.store is not None
         openers = {name: language for name, language in self.languages.items() if language.opens_envelopes}
         unsealer = Unsealer(
@@ -117,7 +119,7 @@ class Outside(ScriptedHands):
             HostKeychain(HostSecrets(lambda name: None, {"PERDURE_KEYCHAIN_ENV": "*", **self._variables})),
         )
         try:
-            return await unsealer.open(one, self._mask)
+            return await unsealer.open(assignment, self._mask)
         finally:
             await unsealer.close()
 
@@ -129,7 +131,7 @@ class Outside(ScriptedHands):
     def forget(self, run: RunId, task: int) -> None:
         """The process that worked on it is gone, and with it all it knew."""
         self.waiting.pop((run, task), None)
-        for attempt in [one for one in self._answers if one[:2] == (run, task)]:
+        for attempt in [key for key in self._answers if key[:2] == (run, task)]:
             del self._answers[attempt]
 
     async def close(self) -> None:
@@ -203,8 +205,8 @@ class Stage:
         *,
         labels: dict[str, str] | None = None,
     ) -> None:
-        given, told = jsontext.encode(input), jsontext.encode(options or {})
-        start = i.Start(language, digest(text), "test", given, told, 7, labels=labels or {})
+        encoded_input, encoded_options = jsontext.encode(input), jsontext.encode(options or {})
+        start = i.Start(language, digest(text), "test", encoded_input, encoded_options, 7, labels=labels or {})
         await self._through(lambda: self._start(start, text))
 
     async def _start(self, start: i.Start, text: bytes) -> None:
@@ -215,7 +217,7 @@ class Stage:
         answer: asyncio.Future[i.InputAnswer] = asyncio.get_running_loop().create_future()
         program = engine.languages[start.language].load(text)
         engine.runtime.create(
-            RUN, start, text, program, lambda said: None if answer.done() else answer.set_result(said)
+            RUN, start, text, program, lambda refusal: None if answer.done() else answer.set_result(refusal)
         )
         await answer
 
@@ -238,18 +240,18 @@ class Stage:
             clock.move_to(until)
             await self.world.settle()
 
-    async def tell(self, given: i.Input) -> None:
+    async def tell(self, message: i.Input) -> None:
         engine = self.world.engine
         assert engine is not None
-        await self._through(lambda: self._ask(given))
+        await self._through(lambda: self._ask(message))
 
-    async def _ask(self, given: i.Input) -> None:
+    async def _ask(self, message: i.Input) -> None:
         engine = self.world.engine
         assert engine is not None
         if (await engine.find(RUN)).partition in engine.runtime.partitions:
-            await engine.runtime.ask(RUN, given)
+            await engine.runtime.ask(RUN, message)
         else:  # it had ended when its engine died: a letter makes it open again, and somebody takes it up
-            await engine.tell(RUN, given)
+            await engine.tell(RUN, message)
             await engine.resume()
 
     async def lose(self, path: str) -> None:

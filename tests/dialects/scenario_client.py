@@ -147,8 +147,8 @@ class Play:
             text = text.replace(name, "run")
         return jsontext.decode(INSTANT.sub(self._shifted, text).encode())
 
-    def _shifted(self, found: re.Match[str]) -> str:
-        at = datetime.fromisoformat(found[0]) - (_instant(self.began) - _instant(START))
+    def _shifted(self, match: re.Match[str]) -> str:
+        at = datetime.fromisoformat(match[0]) - (_instant(self.began) - _instant(START))
         return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -162,11 +162,11 @@ def _instant(at: Instant) -> datetime:
 
 async def play_all(server: ScenarioServer, parts: Sequence[Part]) -> dict[str, list[str]]:
     """What each shows that was not expected; those that can be are on the server at once."""
-    found: dict[str, list[str]] = {}
+    differences_by_part: dict[str, list[str]] = {}
     for part in parts:
         if part.is_alone:
-            found |= await _play(server, [part])
-    return found | await _play(server, [part for part in parts if not part.is_alone])
+            differences_by_part |= await _play(server, [part])
+    return differences_by_part | await _play(server, [part for part in parts if not part.is_alone])
 
 
 async def _play(server: ScenarioServer, parts: Sequence[Part]) -> dict[str, list[str]]:
@@ -210,10 +210,10 @@ async def _say_what_is_due(server: ScenarioServer, plays: Sequence[Play]) -> Non
         await server.clock.stand()
 
 
-async def _say(server: ScenarioServer, play: Play, said: dict[str, Any]) -> None:
+async def _say(server: ScenarioServer, play: Play, action: dict[str, Any]) -> None:
     run = play.handle
     try:
-        match said:
+        match action:
             case {"gate": gate}:
                 decides = server.engines[gate.get("by", PEOPLE[0])].handle(run.id)
                 decide = decides.approve if gate["state"] == "Approved" else decides.reject
@@ -235,9 +235,9 @@ async def _say(server: ScenarioServer, play: Play, said: dict[str, Any]) -> None
             case {"at": _, **rest} if not rest:
                 pass
             case _:
-                raise AssertionError(f"nobody can say {said}")
+                raise AssertionError(f"nobody can say {action}")
     except PerdureError as error:
-        play.failed = f"{said}: {error}"
+        play.failed = f"{action}: {error}"
 
 
 def namespace_of(part: Part) -> str:
@@ -255,8 +255,8 @@ class FlowPart:
         return self.scenario.name
 
     async def start(self, engine: RemoteEngine, namespace: str) -> RemoteHandle:
-        told = {} if self.scenario.arguments is None else {"args": self.scenario.arguments}
-        return await engine.start(self.scenario.definition, self.scenario.input, options=told, namespace=namespace)
+        options = {} if self.scenario.arguments is None else {"args": self.scenario.arguments}
+        return await engine.start(self.scenario.definition, self.scenario.input, options=options, namespace=namespace)
 
     def differences(self, shown: Any) -> Iterable[str]:
         return flow_differences(self.scenario.expected, shown)
@@ -307,8 +307,10 @@ class StoryPart:
     def is_alone(self) -> bool:
         if "namespace" in repr([self.case.story, self.case.others]):
             return True
-        waits_for_rest = any("at" not in said for said in self.steer)
-        tells_times = any("at" in said for said in self.steer) or INSTANT.search(repr(self.case.expected)) is not None
+        waits_for_rest = any("at" not in action for action in self.steer)
+        tells_times = (
+            any("at" in action for action in self.steer) or INSTANT.search(repr(self.case.expected)) is not None
+        )
         return waits_for_rest and tells_times
 
     async def start(self, engine: RemoteEngine, namespace: str) -> RemoteHandle:
@@ -321,19 +323,23 @@ class StoryPart:
 
     def _applied(self) -> list[Any]:
         """What the scenario brings, and what it takes for granted (see `story.world.bundle`)."""
-        brought = {(one["kind"], one["metadata"]["name"]) for one in self.case.others}
+        brought = {(other["kind"], other["metadata"]["name"]) for other in self.case.others}
         made = [] if self.case.told.get("missing") else [engram(name, "") for name in ENGRAMS]
-        made = [one for one in made if ("Engram", one["metadata"]["name"]) not in brought]
-        wanted = {one["spec"]["templateRef"]["name"] for one in [*made, *self.case.others] if one["kind"] == "Engram"}
+        made = [resource for resource in made if ("Engram", resource["metadata"]["name"]) not in brought]
+        names = {
+            resource["spec"]["templateRef"]["name"]
+            for resource in [*made, *self.case.others]
+            if resource["kind"] == "Engram"
+        }
         if not self.case.told.get("missing"):
-            made += [template(name) for name in sorted(wanted) if ("EngramTemplate", name) not in brought]
-        for one in made:
-            one["metadata"] = {name: value for name, value in one["metadata"].items() if value}
+            made += [template(name) for name in sorted(names) if ("EngramTemplate", name) not in brought]
+        for resource in made:
+            resource["metadata"] = {name: value for name, value in resource["metadata"].items() if value}
         return [*self.case.others, *made]
 
     def differences(self, shown: Any) -> Iterable[str]:
         """Names that have a hash of the run's name are compared without it: here a run is not called `run`."""
-        expected, found = (
-            HASHED.sub("effect-", jsontext.encode(told).decode()) for told in (self.case.expected, shown)
+        expected, actual = (
+            HASHED.sub("effect-", jsontext.encode(document).decode()) for document in (self.case.expected, shown)
         )
-        return differences(jsontext.decode(expected.encode()), jsontext.decode(found.encode()))
+        return differences(jsontext.decode(expected.encode()), jsontext.decode(actual.encode()))

@@ -43,8 +43,8 @@ class ScenarioTasks(Outside):
         self._by_namespace = WorkByNamespace()
         super().__init__(self._by_namespace["default"], {}, VARIABLES)
 
-    def work(self, one: Assignment) -> Work:
-        return self._by_namespace[one.namespace][one.provider]
+    def work(self, assignment: Assignment) -> Work:
+        return self._by_namespace[assignment.namespace][assignment.provider]
 
 
 class ScenarioEngine(Engine):

@@ -170,40 +170,40 @@ SCHEMA = {"$schema": "https://mwl.dev/v0.1/flow/schema.json"}
 
 def resource(kind: str, name: str, spec: dict[str, Any], **notes: str) -> dict[str, Any]:
     group = "catalog.bubustack.io" if kind == "EngramTemplate" else "bubustack.io"
-    meta = {"name": name, "annotations": {f"perdure/{one}": text for one, text in notes.items()}}
+    meta = {"name": name, "annotations": {f"perdure/{note}": text for note, text in notes.items()}}
     return {"apiVersion": f"{group}/v1alpha1", "kind": kind, "metadata": meta, "spec": spec}
 
 
 def story(code: str, echoes: Echoes) -> str:
-    one, two = {"$bubuSecretRef": "one:k"}, {"$bubuSecretRef": {"name": "two", "key": "k"}}
-    env = json.dumps({"S": one, "T": two, "CODE": code})
+    first, second = {"$bubuSecretRef": "one:k"}, {"$bubuSecretRef": {"name": "two", "key": "k"}}
+    env = json.dumps({"S": first, "T": second, "CODE": code})
     headers = json.dumps({"X-Key": {"$bubuSecretRef": "word:k"}})
     template = {"version": "1.0.0", "supportedModes": ["job"]}
-    given = {"mine": "one", "theirs": "none"}
+    names = {"mine": "one", "theirs": "none"}
     steps: list[dict[str, Any]] = [
-        {"name": "command", "ref": {"name": "command"}, "with": {"own": two}},
-        {"name": "endpoint", "ref": {"name": "endpoint"}, "with": {"own": one}},
+        {"name": "command", "ref": {"name": "command"}, "with": {"own": second}},
+        {"name": "endpoint", "ref": {"name": "endpoint"}, "with": {"own": first}},
         *(
-            {"name": name, "ref": {"name": name}, "with": {"own": two, "code": code}, "secrets": {"theirs": "two"}}
+            {"name": name, "ref": {"name": name}, "with": {"own": second, "code": code}, "secrets": {"theirs": "two"}}
             for name in ("work", "work-apart")
         ),
         {"name": "child", "type": "executeStory", "with": {"storyRef": {"name": "inner"}}},
     ]
     policy = {"retries": {"continueOnStepFailure": True}}
-    inner = [{"name": "a", "ref": {"name": "work"}, "with": {"own": two, "code": "1"}, "secrets": {"theirs": "two"}}]
+    inner = [{"name": "a", "ref": {"name": "work"}, "with": {"own": second, "code": "1"}, "secrets": {"theirs": "two"}}]
     resources = [
         resource("EngramTemplate", "command", template, command=json.dumps([sys.executable, "-c", SPEAKER]), env=env),
         resource("EngramTemplate", "endpoint", template, url=f"{echoes.address}/echo", headers=headers),
-        resource("Engram", "command", {"templateRef": {"name": "command"}, "with": {"base": one}}),
-        resource("Engram", "endpoint", {"templateRef": {"name": "endpoint"}, "with": {"base": {"deep": [two]}}}),
+        resource("Engram", "command", {"templateRef": {"name": "command"}, "with": {"base": first}}),
+        resource("Engram", "endpoint", {"templateRef": {"name": "endpoint"}, "with": {"base": {"deep": [second]}}}),
         *(
-            resource("Engram", name, {"templateRef": {"name": name}, "secrets": given})
+            resource("Engram", name, {"templateRef": {"name": name}, "secrets": names})
             for name in ("work", "work-apart")
         ),
         resource("Story", "inner", {"steps": inner}),
         resource("Story", "s", {"steps": steps, "policy": policy}),
     ]
-    return "---\n".join(json.dumps(one) + "\n" for one in resources)
+    return "---\n".join(json.dumps(resource) + "\n" for resource in resources)
 
 
 def book(code: str, echoes: Echoes) -> str:
@@ -273,14 +273,14 @@ workflow:
 
 def planted(perdure: CommandLine, echoes: Echoes, seed: int) -> tuple[dict[str, str], dict[str, Any]]:
     """Secrets by their names, and the environment that has them."""
-    one, two, word = secret_of(seed, "q1"), secret_of(seed, "q2"), secret_of(seed, "q3", ASCII.replace(" ", ""))
+    first, second, word = secret_of(seed, "q1"), secret_of(seed, "q2"), secret_of(seed, "q3", ASCII.replace(" ", ""))
     lines = f"{secret_of(seed, 'q4')}\n{secret_of(seed, 'q5')}"
     echoes.token = secret_of(seed, "q6", "abcXYZ019-._~+/")
-    named = {"ONE": one, "TWO": two, "WORD": word, "LINES": lines, "one_k": one, "two_k": two, "word_k": word}
+    named = {"ONE": first, "TWO": second, "WORD": word, "LINES": lines, "one_k": first, "two_k": second, "word_k": word}
     env: dict[str, Any] = {f"PERDURE_SECRET_{name}": value for name, value in named.items()}
     folder = perdure.folder / "secrets"
     folder.mkdir()
-    (folder / "two").write_text(two + "\n")
+    (folder / "two").write_text(second + "\n")
     (perdure.folder / "tasks.py").write_text(TASKS)
     return named, {**env, "PERDURE_SECRETS_DIR": str(folder), "PERDURE_STORAGE_DIR": str(perdure.folder / "storage")}
 
@@ -314,11 +314,11 @@ def test_planted_secrets_are_nowhere_afterwards(
     perdure("fork", run, "--at", before_its_end, "--detach", "--load", "tasks.py")
 
     texts = everything_said(perdure, done, written=WRITTEN)
-    said = b"".join(texts.values())
-    assert b"[redacted]" in texts[f"history {run} --raw --json"] and b"x[redacted]" in said, (
+    output = b"".join(texts.values())
+    assert b"[redacted]" in texts[f"history {run} --raw --json"] and b"x[redacted]" in output, (
         "it was said, and cut behind"
     )
-    assert b"AssertionError" not in said
+    assert b"AssertionError" not in output
     assert {named["ONE"], named["TWO"]} <= set(echoes.heard)
     assert found_in(texts, *named.values(), echoes.token) == [], f"seed {seed}"
 
@@ -384,7 +384,7 @@ def story_of_two_lives(echoes: Echoes) -> str:
             {"steps": [*stages({"use": {}, "send": {"with": {"url": echoes.address}}, "block": {}, "later": {}})]},
         ),
     ]
-    return "---\n".join(json.dumps(one) + "\n" for one in resources)
+    return "---\n".join(json.dumps(resource) + "\n" for resource in resources)
 
 
 def stages(steps: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:

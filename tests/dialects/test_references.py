@@ -88,8 +88,8 @@ def test_a_flow_sends_secrets_of_its_text_and_none_of_its_data(perdure: CommandL
     assert (sent, resent) == ({"input": LOOKS}, {"answer": LOOKS})
     assert SECRET not in json.dumps(second)
     run = perdure.here("ps", "--all", "--json").json[0]["id"]
-    told = perdure.here("history", run, "--raw", "--json").out + perdure.here("history", run, "--full").out
-    assert SECRET not in done.out + done.err + told
+    history = perdure.here("history", run, "--raw", "--json").out + perdure.here("history", run, "--full").out
+    assert SECRET not in done.out + done.err + history
     assert not any(SECRET.encode() in path.read_bytes() for path in perdure.folder.iterdir())
 
 
@@ -154,8 +154,8 @@ spec:
 """
 
 
-def story(perdure: CommandLine, given: str) -> None:
-    (perdure.folder / "story.yaml").write_text(STORY.replace("WITH", given))
+def story(perdure: CommandLine, members: str) -> None:
+    (perdure.folder / "story.yaml").write_text(STORY.replace("WITH", members))
 
 
 def test_a_story_gives_secrets_of_its_text_and_none_of_its_data(perdure: CommandLine) -> None:
@@ -184,14 +184,14 @@ def test_references_in_the_input_of_a_run_are_refused_at_its_creation(perdure: C
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("members", "words"),
     [
         ('{own: {$bubuSecretRef: "{{ inputs.name }}"}}', "must not be a template"),
         ('{own: {$bubuConfigMapRef: {name: "{{ inputs.name }}", key: k}}}', "must not be a template"),
     ],
 )
-def test_a_template_does_not_name_a_secret(perdure: CommandLine, given: str, words: str) -> None:
-    story(perdure, given)
+def test_a_template_does_not_name_a_secret(perdure: CommandLine, members: str, words: str) -> None:
+    story(perdure, members)
 
     done = perdure("check", "story.yaml", code=7)
 
@@ -235,7 +235,7 @@ def test_a_worker_calls_an_engram_for_stories_alone(language: str, is_open: bool
     @on_loop
     async def perform() -> None:
         async with at_work() as worker:
-            given = msgspec.structs.replace(task("engram:echo@1.0.0", {"inputs": {"a": 1}}), language=language)
-            assert isinstance(await worker.run(given, Ledger()), Succeeded) is is_open
+            assignment = msgspec.structs.replace(task("engram:echo@1.0.0", {"inputs": {"a": 1}}), language=language)
+            assert isinstance(await worker.run(assignment, Ledger()), Succeeded) is is_open
 
     perform()

@@ -36,8 +36,8 @@ Play = Callable[..., Awaitable[Stage]]
 async def play_flow(scenario: Scenario, folder: Path, **options: Any) -> Stage:
     stage = Stage(folder, {"flow": Flow(lambda name: None, tuple)}, {}, **options)
     await stage.world.boot()
-    told = {} if scenario.arguments is None else {"args": scenario.arguments}
-    await stage.begin("flow", scenario.definition, scenario.input, told)
+    start_options = {} if scenario.arguments is None else {"args": scenario.arguments}
+    await stage.begin("flow", scenario.definition, scenario.input, start_options)
     await stage.settle()
     return stage
 
@@ -82,7 +82,7 @@ async def _plays(
         shown = await stage.show()
         await stage.world.close()
         if stage.is_drained:
-            assert {one.delivery for one in stage.outside.performed} <= {1} or is_shown, "begun twice"
+            assert {assignment.delivery for assignment in stage.outside.performed} <= {1} or is_shown, "begun twice"
             yield shown, f"handed over at commit {at}"
     for at in [] if is_shown else sample.take(every):
         place = folder / f"paused-{at}"

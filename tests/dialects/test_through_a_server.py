@@ -37,9 +37,9 @@ SETTINGS = [story for story in stories.all_cases() if story.told.get("settings")
 
 async def assert_as_expected(parts: Sequence[Part], folder: Path, **env: str) -> None:
     async with scenario_server(folder, **env) as server:
-        found = await play_all(server, parts)
-    assert {name: differences for name, differences in found.items() if differences} == {}
-    assert len(found) == len(parts)
+        outcomes = await play_all(server, parts)
+    assert {name: differences for name, differences in outcomes.items() if differences} == {}
+    assert len(outcomes) == len(parts)
 
 
 @pytest.mark.sampled(2)
@@ -63,7 +63,7 @@ async def test_stories_end_as_on_the_embedded_engine(tmp_path: Path, sample: Sam
 async def test_a_story_ends_as_expected_on_a_server_with_other_settings(case: stories.Case, tmp_path: Path) -> None:
     settings = jsontext.encode(case.told["settings"]).decode()
     await assert_as_expected(
-        [StoryPart(case, from_catalog=any("apply" in said for said in case.told.get("steer", [])))],
+        [StoryPart(case, from_catalog=any("apply" in action for action in case.told.get("steer", [])))],
         tmp_path,
         PERDURE_STORY_SETTINGS=settings,
     )

@@ -92,9 +92,9 @@ class Life:
     def show(self) -> Any:
         return self.dialect.show(self.execution, self.universe.values)
 
-    def take(self, given: i.Input, arrived: Instant) -> Turn:
+    def take(self, message: i.Input, arrived: Instant) -> Turn:
         universe = self.universe
-        turn = Turn(self.execution, given, arrived, universe.now, routes=universe.routes)
+        turn = Turn(self.execution, message, arrived, universe.now, routes=universe.routes)
         while (needs := decide(turn, universe.limits)) is not None:
             missing = {name for name in needs.digests if name not in universe.values}
             assert needs.may_be_absent or not missing
@@ -187,15 +187,20 @@ class Universe:
         labels: dict[str, str] | None = None,
     ) -> Life:
         life = self.lives[RunId(run)] = Life(self, RunId(run), self.dialects[language], text)
-        given = self.kept(jsontext.encode(input))
-        told = jsontext.encode(options or {})
-        self.offer(self.now, 0, life.id, i.Start(language, digest(text), "test", given, told, 7, labels=labels or {}))
+        input_reference = self.kept(jsontext.encode(input))
+        encoded_options = jsontext.encode(options or {})
+        self.offer(
+            self.now,
+            0,
+            life.id,
+            i.Start(language, digest(text), "test", input_reference, encoded_options, 7, labels=labels or {}),
+        )
         return life
 
-    def offer(self, at: Instant, rank: int, run: RunId, given: i.Input) -> None:
+    def offer(self, at: Instant, rank: int, run: RunId, message: i.Input) -> None:
         self.count += 1
         tie = self.random.random() if self.random is not None and rank == 0 else 0.0
-        heappush(self.queue, (at, rank, tie, self.count, run, given))
+        heappush(self.queue, (at, rank, tie, self.count, run, message))
 
     # Time passes.
 
@@ -210,25 +215,25 @@ class Universe:
         self.settle(self.now + int(seconds * SECOND))
 
     def _next(self) -> None:
-        at, _, _, _, run, given = self._first()
+        at, _, _, _, run, message = self._first()
         life = self.lives.get(run)
-        if life is None or (life.is_over and not isinstance(given, i.Start | i.Reopen)):
-            if isinstance(given, i.TaskResult):
-                self.busy.discard((run, given.task))
+        if life is None or (life.is_over and not isinstance(message, i.Start | i.Reopen)):
+            if isinstance(message, i.TaskResult):
+                self.busy.discard((run, message.task))
             return
         if run in self.stranded:
             return
-        if isinstance(given, i.TimerDue) and given.timer not in life.execution.state.timers:
+        if isinstance(message, i.TimerDue) and message.timer not in life.execution.state.timers:
             return  # dropped meanwhile: no time passes for it
         self.now = max(self.now, at)
-        self.take(life, given, at)
+        self.take(life, message, at)
 
     def _first(self) -> tuple[Instant, int, float, int, RunId, i.Input]:
         """A wait for a word runs out when nothing else is there for its run, whichever side of its due time it came."""
         first = heappop(self.queue)
         if first[1] >= i.CONTROL_WAIT_RANK:
             now = max(self.now, first[0])
-            other = next((one for one in sorted(self.queue) if one[0] <= now and one[4] == first[4]), None)
+            other = next((entry for entry in sorted(self.queue) if entry[0] <= now and entry[4] == first[4]), None)
             if other is not None and other[1] < i.CONTROL_WAIT_RANK:
                 self.queue.remove(other)
                 heapify(self.queue)
@@ -236,16 +241,16 @@ class Universe:
                 return other
         return first
 
-    def take(self, life: Life, given: i.Input, arrived: Instant) -> Turn:
-        if isinstance(given, i.TaskResult):
-            self.busy.discard((life.id, given.task))
-        turn = life.take(given, arrived)
+    def take(self, life: Life, message: i.Input, arrived: Instant) -> Turn:
+        if isinstance(message, i.TaskResult):
+            self.busy.discard((life.id, message.task))
+        turn = life.take(message, arrived)
         while self.queued and len(self.busy) < self.slots and self.queued[0][1].provider in self.work:
             self._perform(*self.queued.pop(0))
         return turn
 
-    def ask(self, life: Life, given: i.Input) -> i.InputAnswer:
-        return self.take(life, given, self.now).answer
+    def ask(self, life: Life, message: i.Input) -> i.InputAnswer:
+        return self.take(life, message, self.now).answer
 
     # The outside obeys.
 
@@ -260,11 +265,13 @@ class Universe:
                 self.queued.append((life, event))
             case e.TaskRedelivered(task, delivery):
                 life.deliveries[task] = delivery
-                scheduled = next(one for one in life.events if isinstance(one, e.TaskScheduled) and one.task == task)
+                scheduled = next(
+                    event for event in life.events if isinstance(event, e.TaskScheduled) and event.task == task
+                )
                 self.queued.append((life, scheduled))
             case e.TaskCancelRequested(task):
                 life.cancelled.append(task)
-                self.queued = [one for one in self.queued if not (one[0] is life and one[1].task == task)]
+                self.queued = [entry for entry in self.queued if not (entry[0] is life and entry[1].task == task)]
                 wait = life.execution.state.tasks[task].grace if task in life.stubborn else 0
                 stopped = Cancelled("asked to")
                 self.offer(
@@ -299,30 +306,30 @@ class Universe:
         self.offer(self.now, -1, run, start)  # letters of one sender keep their order: nothing overtakes a start
 
     def _forget(self, life: Life) -> None:
-        self.queued = [one for one in self.queued if one[0] is not life]
-        self.busy = {one for one in self.busy if one[0] != life.id}
+        self.queued = [entry for entry in self.queued if entry[0] is not life]
+        self.busy = {key for key in self.busy if key[0] != life.id}
         for run, permit in [key for key in self.permits if key[0] == life.id]:
             self._release(run, permit)
 
     # Permits, resources, memories.
 
     def _release(self, run: RunId, permit: int) -> None:
-        found = self.permits.pop((run, permit), None)
+        claim = self.permits.pop((run, permit), None)
         self.granted.discard((run, permit))
-        if found is not None:
-            self.allocate(found[0].scope)
+        if claim is not None:
+            self.allocate(claim[0].scope)
 
     def allocate(self, scope: str) -> None:
-        asked = {key: one for key, one in self.permits.items() if one[0].scope == scope}
+        asked = {key: claim for key, claim in self.permits.items() if claim[0].scope == scope}
         if not asked:
             return
-        limit = min((one[0].limit if one[0].limit is not None else ENOUGH) for one in asked.values())
+        limit = min((claim[0].limit if claim[0].limit is not None else ENOUGH) for claim in asked.values())
         if scope in {resource_scope(*key) for key in self.catalog}:
             limit = ENOUGH
         held = sum(key in self.granted for key in asked)
         waiting = [
-            PermitRequest(run, permit, one.priority, at, one.ageing)
-            for (run, permit), (one, at) in asked.items()
+            PermitRequest(run, permit, claim.priority, at, claim.ageing)
+            for (run, permit), (claim, at) in asked.items()
             if (run, permit) not in self.granted
         ]
         for request in grant(limit, held, waiting, self.now):
@@ -330,12 +337,12 @@ class Universe:
             self.offer(self.now, 0, request.run, i.PermitGrant(request.permit))
 
     def _line(self, scope: str, run: RunId) -> PermitQueue:
-        asked = {key: one for key, one in self.permits.items() if one[0].scope == scope}
+        asked = {key: claim for key, claim in self.permits.items() if claim[0].scope == scope}
         highest = None
-        for key, (one, at) in asked.items():
+        for key, (claim, at) in asked.items():
             if key[0] != run:
-                aged = (self.now - at) // one.ageing if one.ageing and key not in self.granted else 0
-                highest = max(one.priority + aged, highest or 0)
+                aged = (self.now - at) // claim.ageing if claim.ageing and key not in self.granted else 0
+                highest = max(claim.priority + aged, highest or 0)
         return PermitQueue(sum(key in self.granted for key in asked), highest)
 
     def apply(self, resource: Resource) -> None:
@@ -383,8 +390,8 @@ class Universe:
         delivery = life.deliveries[event.task]
         if answer.stubborn:
             life.stubborn.add(event.task)
-        for said in answer.says:
-            self.offer(self.now, -1, life.id, i.TaskReport(event.task, delivery, jsontext.encode(said)))
+        for report in answer.says:
+            self.offer(self.now, -1, life.id, i.TaskReport(event.task, delivery, jsontext.encode(report)))
         for key, result in answer.does.items():
             self.offer(self.now, -1, life.id, i.EffectClaim(event.task, delivery, key))
             self.offer(self.now, -1, life.id, i.EffectDone(event.task, delivery, key, jsontext.encode(result)))
@@ -400,12 +407,12 @@ class Universe:
 
     async def _opened(self, life: Life, event: e.TaskScheduled) -> dict[str, Any]:
         """As a worker does it that has just come into being: nothing is in its memory."""
-        documents = {digest(one.text): ("", one.text) for one in self.lives.values()}
+        documents = {digest(life.text): ("", life.text) for life in self.lives.values()}
 
         async def document(name: bytes) -> tuple[str, bytes] | None:
             return documents.get(name)
 
-        openers = {name: one for name, one in self.dialects.items() if one.opens_envelopes}
+        openers = {name: dialect for name, dialect in self.dialects.items() if dialect.opens_envelopes}
         unsealer = Unsealer(
             openers,
             document,

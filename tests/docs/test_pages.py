@@ -19,13 +19,13 @@ def _errors() -> set[type[PerdureError]]:
     for module in pkgutil.walk_packages(perdure.__path__, "perdure."):
         if "__main__" not in module.name and "isolation.child" not in module.name:
             importlib.import_module(module.name)
-    found: set[type[PerdureError]] = {PerdureError}
+    kinds: set[type[PerdureError]] = {PerdureError}
     pending = [PerdureError]
     while pending:
         for kind in pending.pop().__subclasses__():
-            found.add(kind)
+            kinds.add(kind)
             pending.append(kind)
-    return {kind for kind in found if kind.__module__.startswith("perdure.")}
+    return {kind for kind in kinds if kind.__module__.startswith("perdure.")}
 
 
 def test_every_error_has_a_code_a_hint_a_docstring_and_a_page() -> None:

@@ -78,16 +78,16 @@ README = (DOCS.parent / "README.md").read_text(encoding="utf-8")
 
 def test_the_first_thing_to_try_works(perdure: CommandLine) -> None:
     first = next(content for kind, _, content in _BLOCK.findall(README) if kind == "console")
-    said = []
+    verbs = []
     for _, command, printed in _commands(first):
         words = shlex.split(command, comments=True)
         done = perdure(*words)
-        said.append(words[0])
+        verbs.append(words[0])
         if words[0] == "init":
             perdure.folder /= words[-1]  # the reader goes there with cd
         assert not printed.startswith("{") or done.out.rstrip("\n") == printed
 
-    assert said == ["init", "test", "run", "ps"]
+    assert verbs == ["init", "test", "run", "ps"]
 
 
 @pytest.mark.parametrize(

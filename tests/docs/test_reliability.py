@@ -7,10 +7,10 @@ from tests.journeys import soak
 
 
 def test_the_page_shows_the_saved_figures() -> None:
-    found = json.loads(soak.FIGURES.read_text())
+    figures = json.loads(soak.FIGURES.read_text())
 
-    assert soak.page(found) in soak.PAGE.read_text()
-    assert found["wrong"] == []
+    assert soak.page(figures) in soak.PAGE.read_text()
+    assert figures["wrong"] == []
 
 
 def test_every_test_that_the_page_names_is_there() -> None:

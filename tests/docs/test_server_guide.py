@@ -13,9 +13,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "guide" / "server.md"
 
 
 def block(language: str) -> str:
-    found = re.search(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert found is not None
-    return found[1]
+    match = re.search(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert match is not None
+    return match[1]
 
 
 def test_the_unit_starts_a_server_that_may_stop_in_time() -> None:

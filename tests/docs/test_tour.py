@@ -79,10 +79,10 @@ def test_a_reader_gets_to_the_end(reader: Reader) -> None:
                     printed.append((command, done.out))
                     assert not shown or done.out == shown
 
-    said = dict(printed)  # of a command that is typed twice, the last
-    assert "3 passed, 0 failed" in said["perdure test . --crash=all"]
-    assert "lamp" in said["perdure why @latest"]
-    assert '"price":45' in said["perdure show @latest"]
+    outputs = dict(printed)  # of a command that is typed twice, the last
+    assert "3 passed, 0 failed" in outputs["perdure test . --crash=all"]
+    assert "lamp" in outputs["perdure why @latest"]
+    assert '"price":45' in outputs["perdure show @latest"]
     before, after = [out for command, out in printed if command == "perdure ps"]
     assert "waiting" in before and "approval" in before
     assert after.count("succeeded") == 4 and "failed" not in after

@@ -26,12 +26,12 @@ def perdure(tmp_path: Path) -> Iterator[CommandLine]:
 def test_the_commands_of_the_page_work(perdure: CommandLine) -> None:
     for file, text in FILES.items():
         (perdure.folder / file).write_text(text)
-    said = {command: perdure.here(*shlex.split(command)).out for command in COMMANDS}
+    outputs = {command: perdure.here(*shlex.split(command)).out for command in COMMANDS}
 
-    assert "4 passed, 0 failed" in said["test order.yaml --crash=all"]
-    assert "8 crashes" in said["test order.yaml --crash=all"]
-    assert "nothing that must always hold was violated" in said["sim order.yaml --runs 200"]
-    assert "flowchart TD" in said["test . --coverage mermaid"]
+    assert "4 passed, 0 failed" in outputs["test order.yaml --crash=all"]
+    assert "8 crashes" in outputs["test order.yaml --crash=all"]
+    assert "nothing that must always hold was violated" in outputs["sim order.yaml --runs 200"]
+    assert "flowchart TD" in outputs["test . --coverage mermaid"]
 
 
 def test_the_jobs_run_what_the_page_explains(perdure: CommandLine) -> None:

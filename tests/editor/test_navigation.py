@@ -113,8 +113,8 @@ def test_a_definition_may_be_in_another_file() -> None:
     (place,) = find_definitions(workspace, "s", STORY.index("e1"))
 
     assert place.address == "e" and ENGRAM[place.start : place.end] == "e1"
-    found = find_references(workspace, "e", ENGRAM.index("e1"), with_declarations=False)
-    assert [place.address for place in found] == ["s", "s", "s"]
+    references = find_references(workspace, "e", ENGRAM.index("e1"), with_declarations=False)
+    assert [place.address for place in references] == ["s", "s", "s"]
     edits = rename(workspace, "s", STORY.index("e1"), "mailer")
     assert changed(ENGRAM, [edit for edit in edits if edit.address == "e"]) == ENGRAM.replace("e1", "mailer")
     assert "e1" not in changed(STORY, [edit for edit in edits if edit.address == "s"])

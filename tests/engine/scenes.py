@@ -58,7 +58,7 @@ async def check_fold(world: World) -> None:
     assert world.engine is not None
     runtime = world.engine.runtime
 
-    def compare(run: RunId, told: object) -> None:
+    def compare(run: RunId, expected: object) -> None:
         slot: Slot = runtime._slots[run]
         live = slot.execution
         assert live is not None

@@ -70,7 +70,7 @@ async def test_the_permits_of_a_run_that_ends_are_swept(tmp_path: Path) -> None:
         await first.cancel()
         await world.settle()
 
-        assert [second.id] == [one.run for one, _, _ in world.hands.waiting.values()]
+        assert [second.id] == [assignment.run for assignment, _, _ in world.hands.waiting.values()]
 
 
 @pytest.mark.sqlite_inside
@@ -232,14 +232,16 @@ async def test_a_fork_keeps_finished_work_and_issues_open_work_anew(tmp_path: Pa
         await world.settle()
         await world.advance(11)
         while world.hands.waiting:
-            one = next(iter(world.hands.waiting.values()))[0]
-            world.hands.release(Succeeded(b'"original"' if one.run == run.id else b'"forked"'))
+            assignment = next(iter(world.hands.waiting.values()))[0]
+            world.hands.release(Succeeded(b'"original"' if assignment.run == run.id else b'"forked"'))
             await world.settle()
 
         assert await run.result() == ["once", "original"]
         assert await forked.result() == ["once", "forked"]
-        assert [one.provider for one in world.hands.performed].count("echo") == 1, "finished work is a fact"
-        keys = [one.idempotency_key for one in world.hands.performed if one.provider == "slow"]
+        assert [assignment.provider for assignment in world.hands.performed].count("echo") == 1, (
+            "finished work is a fact"
+        )
+        keys = [assignment.idempotency_key for assignment in world.hands.performed if assignment.provider == "slow"]
         assert len(set(keys)) == 4, "open work is issued under the fork's own name"
         assert len(await _children(world, forked)) == 1
 
@@ -285,7 +287,7 @@ async def test_a_reopened_run_lives_again_under_the_same_id(tmp_path: Path) -> N
         assert await parent.result() == 1
         assert (await child.events()).count("RunEnded") == 2
         assert (await parent.events()).count("ChildEnded") == 1
-        keys = [one.idempotency_key for one in world.hands.performed]
+        keys = [assignment.idempotency_key for assignment in world.hands.performed]
         assert len(set(keys)) == 2, "a new life does its work under new keys"
 
 

@@ -39,16 +39,18 @@ class Things(Drill):
 
     def declares(self, text: bytes, file: str = "") -> list[DeclaredResource]:
         return [
-            DeclaredResource(one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"], one)
-            for one in jsontext.decode(text)
+            DeclaredResource(
+                resource["kind"], resource["metadata"].get("namespace", ""), resource["metadata"]["name"], resource
+            )
+            for resource in jsontext.decode(text)
         ]
 
     def parse(self, text: bytes, around: ValidationContext | None = None) -> Validated:
         assert around is not None
         self.judgements += 1
         problems = []
-        for one in jsontext.decode(text):
-            spec = one["spec"]
+        for resource in jsontext.decode(text):
+            spec = resource["spec"]
             if "seal" in spec and around.find("Seal", "", spec["seal"]) is None:
                 problems.append(Problem("THINGS", f"there is no seal {spec['seal']!r}"))
             if "old" in spec:
@@ -84,7 +86,7 @@ class Universe(World):
         assert self.engine is not None
         changes, self.findings = await self.engine.apply(files, namespace)
         await self.settle()
-        return [(one.kind.title(one.key.name), one.outcome.value, one.generation) for one in changes]
+        return [(change.kind.title(change.key.name), change.outcome.value, change.generation) for change in changes]
 
     async def get(self, kind: ResourceKind, name: str, namespace: str = "") -> dict[str, Any]:
         assert self.engine is not None
@@ -100,17 +102,17 @@ async def test_an_entry_is_created_configured_or_unchanged(tmp_path: Path) -> No
         changed = await world.apply(file("a", thing("Box", "red", {"size": 2}, labels={"team": "blue"})))
         before = world.things.judgements
         same = await world.apply(file("a", thing("Box", "red", {"size": 2}, labels={"team": "blue"})))
-        found = await world.get(BOX, "red")
+        resource = await world.get(BOX, "red")
 
         assert first == [("box.things.io/red", "created", 1)]
         assert labelled == [("box.things.io/red", "configured", 1)]
         assert changed == [("box.things.io/red", "configured", 2)]
         assert same == [("box.things.io/red", "unchanged", 2)]
         assert world.things.judgements == before  # STY-020: what did not change is not judged again
-        assert found["spec"] == {"size": 2}
-        assert found["metadata"]["namespace"] == "default"
-        assert found["metadata"]["uid"] == created["metadata"]["uid"]
-        assert found["metadata"]["creationTimestamp"].endswith("Z")
+        assert resource["spec"] == {"size": 2}
+        assert resource["metadata"]["namespace"] == "default"
+        assert resource["metadata"]["uid"] == created["metadata"]["uid"]
+        assert resource["metadata"]["creationTimestamp"].endswith("Z")
 
 
 async def test_what_was_read_can_be_applied_again_and_a_stale_copy_is_a_conflict(tmp_path: Path) -> None:
@@ -128,7 +130,7 @@ async def test_documents_that_are_applied_together_see_each_other(tmp_path: Path
     async with Universe(tmp_path) as world:
         box, seal = file("box", thing("Box", "red", {"seal": "wax"})), file("seal", thing("Seal", "wax"))
 
-        assert [one[1] for one in await world.apply(box, seal)] == ["created", "created"]
+        assert [change[1] for change in await world.apply(box, seal)] == ["created", "created"]
         assert await world.apply(file("b", thing("Box", "blue", {"seal": "wax"}))) == [
             ("box.things.io/blue", "created", 1)
         ]
@@ -143,15 +145,17 @@ async def test_every_problem_is_told_at_once_and_nothing_is_stored(tmp_path: Pat
         with pytest.raises(Rejected) as rejected:
             await world.apply(good, bad, run, AppliedDocument("what", "what is this?"))
 
-        told = sorted((one.file, one.problem.code, one.problem.severity.value) for one in rejected.value.findings)
-        assert told == [
+        rows = sorted(
+            (finding.file, finding.problem.code, finding.problem.severity.value) for finding in rejected.value.findings
+        )
+        assert rows == [
             ("bad", "CATALOG-TWICE", "error"),
             ("bad", "THINGS", "error"),
             ("good", "THINGS", "warning"),
             ("run", "CATALOG-KIND", "error"),
             ("what", "DOC-LANGUAGE", "error"),
         ]
-        (shown,) = [one.problem for one in rejected.value.findings if one.problem.code == "CATALOG-KIND"]
+        (shown,) = [finding.problem for finding in rejected.value.findings if finding.problem.code == "CATALOG-KIND"]
         assert "a BoxRun cannot be applied, it shows a part of a run" in shown.message
         assert shown.hint.endswith("Remove it from the file, or start a run with `perdure run`.")
         with pytest.raises(ResourceNotFound, match=r"no box\.things\.io/fine in namespace 'default'"):
@@ -162,7 +166,7 @@ async def test_a_warning_is_told_and_stops_nothing(tmp_path: Path) -> None:
     async with Universe(tmp_path) as world:
         await world.apply(file("a", thing("Box", "red", {"old": True})))
 
-        assert [one.problem.message for one in world.findings] == ["'old' is old"]
+        assert [finding.problem.message for finding in world.findings] == ["'old' is old"]
 
 
 async def test_a_namespace_is_filled_in_and_never_overruled(tmp_path: Path) -> None:
@@ -185,8 +189,8 @@ async def test_status_is_written_apart_and_survives_a_change_of_the_spec(tmp_pat
         await catalog.write_status(BOX, "red", "", {"open": True}, seen)
         await world.apply(file("a", thing("Box", "red", {"size": 2})))
 
-        found = await world.get(BOX, "red")
-        assert (found["status"], found["metadata"]["generation"]) == ({"open": True}, 2)
+        resource = await world.get(BOX, "red")
+        assert (resource["status"], resource["metadata"]["generation"]) == ({"open": True}, 2)
         with pytest.raises(Conflict, match="changed meanwhile"):
             await catalog.write_status(BOX, "red", "", {"open": False}, seen)
 

@@ -185,7 +185,7 @@ async def test_a_stuck_run_is_tried_again_on_demand(tmp_path: Path) -> None:
         await world.settle()
 
         assert await run.result() == 5
-        assert [one.delivery for one in world.hands.performed] == [1], "the kept result counted"
+        assert [assignment.delivery for assignment in world.hands.performed] == [1], "the kept result counted"
 
 
 async def test_large_values_of_one_commit_are_at_hand_for_each_other(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ async def test_long_work_is_sliced_and_queues_behind_others(tmp_path: Path) -> N
     async with World(tmp_path) as world:
         assert world.engine is not None
         order: list[str] = []
-        world.engine.runtime.watch(lambda run, told: order.append(run))
+        world.engine.runtime.watch(lambda run, turns: order.append(run))
         spinning = await world.engine.start(drill({"spin": 5000}, {"return": "dizzy"}))
         quick = await world.engine.start(drill({"call": "echo", "input": 1}))
         await world.settle()
@@ -233,7 +233,7 @@ async def test_a_document_that_spins_is_ended(tmp_path: Path) -> None:
         shown = await run.show()
 
         assert shown["outcome"]["code"] == "Platform.MovesExhausted"
-        assert [one.provider for one in world.hands.performed] == ["echo"], "it cleaned up after itself"
+        assert [assignment.provider for assignment in world.hands.performed] == ["echo"], "it cleaned up after itself"
 
 
 async def test_outside_input_starts_the_count_of_moves_anew(tmp_path: Path) -> None:

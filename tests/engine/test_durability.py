@@ -29,19 +29,19 @@ CHAIN = drill(
 )
 
 
-@pytest.mark.parametrize("told", range(4))
-async def test_a_power_cut_loses_nothing_that_was_acknowledged(tmp_path: Path, told: int) -> None:
+@pytest.mark.parametrize("attempt", range(4))
+async def test_a_power_cut_loses_nothing_that_was_acknowledged(tmp_path: Path, attempt: int) -> None:
     """Invariant 23: the file system forgets every write that was not synced."""
-    vfs = ForgetfulVFS(f"forgetful-{told}")
+    vfs = ForgetfulVFS(f"forgetful-{attempt}")
     before, after = tmp_path / "before", tmp_path / "after"
     before.mkdir()
     after.mkdir()
-    world = World(before, vfs=f"forgetful-{told}")
+    world = World(before, vfs=f"forgetful-{attempt}")
     await world.boot()
     runs = [await world.start(CHAIN, token=str(number)) for number in range(3)]
     acknowledged: list[tuple[str, str]] = []
-    for name in "ab"[: told % 3]:
-        for run in runs[: told + 1]:
+    for name in "ab"[: attempt % 3]:
+        for run in runs[: attempt + 1]:
             await run.signal(name, key=f"{run.id}{name}")
             acknowledged.append((run.id, name))
     vfs.power_cut(world.path, after)
@@ -161,15 +161,15 @@ async def _statuses(database: Path) -> list[str]:
 async def test_two_engines_work_side_by_side_on_one_file(tmp_path: Path) -> None:
     """Invariant 23: each owns its partition; neither takes the other's runs."""
     url = f"sqlite:///{tmp_path / 'runs.db'}"
-    async with Engine(url) as one, Engine(url) as two:
-        first = await one.start(drill({"sleep": "50ms"}, {"return": 1}))
-        second = await two.start(drill({"sleep": "50ms"}, {"return": 2}))
-        assert one.runtime.home != two.runtime.home
-        await two.resume()
+    async with Engine(url) as first_engine, Engine(url) as second_engine:
+        first = await first_engine.start(drill({"sleep": "50ms"}, {"return": 1}))
+        second = await second_engine.start(drill({"sleep": "50ms"}, {"return": 2}))
+        assert first_engine.runtime.home != second_engine.runtime.home
+        await second_engine.resume()
 
         assert await first.result() == 1
         assert await second.result() == 2
-        assert await two.handle(first.id).result() == 1, "any process can read any run"
+        assert await second_engine.handle(first.id).result() == 1, "any process can read any run"
 
 
 async def test_a_message_from_another_process_reaches_the_owner_quickly(tmp_path: Path) -> None:

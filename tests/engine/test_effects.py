@@ -32,7 +32,7 @@ def in_doubt(key: str) -> Failed:
 
 async def states(world: World, run: RunInWorld) -> dict[str, tuple[str, bool]]:
     assert world.engine is not None
-    return {one["name"]: (one["state"], one["held"]) for one in await effects.effects(world.engine, run.id)}
+    return {effect["name"]: (effect["state"], effect["held"]) for effect in await effects.effects(world.engine, run.id)}
 
 
 async def settle(world: World, run: RunInWorld, effect: str, result: bytes | None, **more: Any) -> None:
@@ -85,7 +85,7 @@ async def test_an_effect_settled_as_not_done_is_performed_again_without_doubt(tm
 
         assert (claim.completed, claim.in_doubt) == (False, False)
         assert await states(world, run) == {"charge": ("performing", False)}
-        assert [one["key"] for one in await run.handle.effects()] == ["0:/0#charge"]
+        assert [effect["key"] for effect in await run.handle.effects()] == ["0:/0#charge"]
 
 
 async def test_a_held_task_stays_held_over_a_restart_and_costs_nothing(tmp_path: Path) -> None:
@@ -136,13 +136,13 @@ async def test_an_effect_in_doubt_can_be_settled_before_anybody_asks_for_it_agai
         await in_hand(world).claim_effect("charge")
         await world.crash()
         async with Client(world.open_store(), languages(), world.clock, None) as observer:
-            (found,) = await effects.effects(observer, run.id)
-            assert found["state"] == "in_doubt"
-            await effects.settle(observer, run.id, found["key"], b'"receipt 7"')
+            (effect,) = await effects.effects(observer, run.id)
+            assert effect["state"] == "in_doubt"
+            await effects.settle(observer, run.id, effect["key"], b'"receipt 7"')
             (waits,) = await effects.effects(observer, run.id)
             assert (waits["state"], waits["result"]) == ("completed", "receipt 7")
             with pytest.raises(Conflict, match="is completed"):
-                await effects.settle(observer, run.id, found["key"], b'"receipt 8"')
+                await effects.settle(observer, run.id, effect["key"], b'"receipt 8"')
         await world.boot()
         await world.settle()
         claim = await in_hand(world).claim_effect("charge")

@@ -215,7 +215,7 @@ async def test_a_short_document_is_checked_compiled_and_folded_at_once(tmp_path:
         await world.advance(10)
 
         assert await run.result() == 1
-        assert not any(one for seen in language.seen.values() for one in seen)
+        assert not any(turn for seen in language.seen.values() for turn in seen)
 
 
 async def test_nobody_waits_behind_a_decision_to_have_a_document_checked(
@@ -229,7 +229,7 @@ async def test_nobody_waits_behind_a_decision_to_have_a_document_checked(
         run = await world.start(chain(300))
         await world.advance(10)
         assert await run.result() == 1
-    assert not any(one.done() for one in taken)
+    assert not any(future.done() for future in taken)
     free.set()
     await asyncio.gather(*taken)
 
@@ -266,7 +266,7 @@ async def test_a_fork_that_proves_dear_is_decided_in_a_thread(tmp_path: Path) ->
         await world.advance(2)
         assert await run.result() == ANSWER
         history = await run.handle.history(raw=True)
-        slept = next(one["seq"] for one in history if one["event"] == "TimerSet")
+        slept = next(event["seq"] for event in history if event["event"] == "TimerSet")
         language.seen["evolve"].clear()
         fork = await world.engine.fork(run.id, slept)
         await world.advance(2)
@@ -362,7 +362,7 @@ async def test_a_second_run_is_held_up_for_less_than_50_ms_by_a_dear_one(tmp_pat
         for _ in range(5):
             before = len(begun)
             await (await engine.start(DEAR_DOCUMENTS[language])).result()
-            delays = [later - one for one, later in pairwise(begun[before - 1 :])]
+            delays = [later - earlier for earlier, later in pairwise(begun[before - 1 :])]
             assert len(delays) > 10, "the second run went on beside the expensive one"
             longest.append(max(delays))
         await second.cancel("seen enough")

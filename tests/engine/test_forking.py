@@ -25,11 +25,11 @@ PATIENCE = 60.0
 @pytest.mark.parametrize("spoken", LANGUAGES)
 async def test_a_fork_from_any_event_ends_as_the_run_did_or_the_nearest_is_named(tmp_path: Path, spoken: str) -> None:
     language: Language = import_module(f"bench.languages.{spoken}").LANGUAGE
-    given = language.given({"i": 1, "n": ""})
+    payload = language.given({"i": 1, "n": ""})
     documents = [language.sequence(3, "echo"), language.fan(3, "echo"), language.wait(1)]
     async with metered(tmp_path, FUNCTIONS) as (engine, _, _):
         for document in documents:
-            run = await engine.start(document, given)
+            run = await engine.start(document, payload)
             expected = await _ends_with(run)
             history = await run.history()
             taken = [await _forked(engine, run.id, event["seq"], expected) for event in history]

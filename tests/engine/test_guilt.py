@@ -21,7 +21,7 @@ BOTH = {"deadly", "good"}
 
 
 def at_work(world: World, provider: str) -> list[Assignment]:
-    return [one for one, _, _ in world.hands.waiting.values() if one.provider == provider]
+    return [assignment for assignment, _, _ in world.hands.waiting.values() if assignment.provider == provider]
 
 
 async def die(world: World) -> None:
@@ -77,7 +77,11 @@ async def test_a_killer_within_one_run_fails_no_other_branch(tmp_path: Path) -> 
         await world.start(drill({"each": 5, "do": branch}, {"return": "all"}))
         killer = await world.start(DEADLY)
         assert await play(world, killer) == 2 + 3
-        assert not [one for one in world.hands.performed if one.provider == "good" and one.delivery > 3]
+        assert not [
+            assignment
+            for assignment in world.hands.performed
+            if assignment.provider == "good" and assignment.delivery > 3
+        ]
 
 
 @pytest.mark.every_store
@@ -90,9 +94,9 @@ async def test_one_that_can_run_elsewhere_kills_the_engine_only_twice(tmp_path: 
         for _ in range(2):
             await die(world)
         for n in range(3):
-            (one,) = at_work(world, "deadly")
-            assert one.apart and one.delivery == 3 + n
-            world.hands.release(Failed(Code.WORKER_DIED, "the subprocess was ended by SIGKILL", True), one)
+            (assignment,) = at_work(world, "deadly")
+            assert assignment.apart and assignment.delivery == 3 + n
+            world.hands.release(Failed(Code.WORKER_DIED, "the subprocess was ended by SIGKILL", True), assignment)
             await world.settle()
 
         assert (await killer.show())["outcome"]["code"] == Code.DELIVERIES_EXHAUSTED
@@ -124,7 +128,7 @@ async def test_isolated_tasks_are_never_suspects(tmp_path: Path) -> None:
         run = await world.start(drill({"call": "good", "deliveries": 1, "save": "x"}, {"return": "$x"}))
         for _ in range(4):
             await die(world)
-        assert [one.delivery for one in world.hands.performed] == [1, 2, 3, 4, 5]
+        assert [assignment.delivery for assignment in world.hands.performed] == [1, 2, 3, 4, 5]
         assert {event["suspicion"] for event in await told(run, "TaskRedelivered")} == {0}
         world.hands.release(Succeeded(b'"done"'))
         await world.settle()
@@ -140,8 +144,8 @@ async def test_an_orderly_stop_charges_nobody(tmp_path: Path) -> None:
             await world.close()
             await world.boot()
 
-        assert [one.delivery for one in world.hands.performed] == [1, 2, 3, 4, 5]
-        assert {one.suspicion for one in world.hands.performed} == {0}
+        assert [assignment.delivery for assignment in world.hands.performed] == [1, 2, 3, 4, 5]
+        assert {assignment.suspicion for assignment in world.hands.performed} == {0}
         world.hands.release(Succeeded(b'"done"'))
         await world.settle()
         assert await run.result() == "done"
@@ -160,7 +164,7 @@ async def test_a_suspect_that_was_not_begun_is_handed_out_as_if_nothing_had_happ
         while world.hands.waiting:
             world.hands.release(Succeeded(b"1"))
             await world.settle()
-        assert [one.delivery for one in world.hands.performed if one.task == unbegun] == [2]
+        assert [assignment.delivery for assignment in world.hands.performed if assignment.task == unbegun] == [2]
         assert await run.result() == "all"
 
 
@@ -187,7 +191,7 @@ async def test_the_begin_of_a_suspect_is_recorded_and_that_of_others_is_not(tmp_
 async def test_nothing_else_begins_while_a_task_is_alone(tmp_path: Path) -> None:
     """Invariant 27: for a minute at first; who outlives it is cleared by one degree."""
     async with World(tmp_path, held=BOTH) as world:
-        one, two = await world.start(GOOD), await world.start(GOOD)
+        first, second = await world.start(GOOD), await world.start(GOOD)
         for _ in range(2):
             await die(world)
         (alone,) = at_work(world, "good")
@@ -203,11 +207,11 @@ async def test_nothing_else_begins_while_a_task_is_alone(tmp_path: Path) -> None
         world.hands.release(Succeeded(b'"first"'), alone)
         await world.settle()
         assert await fresh.result() == "ran"
-        (second,) = at_work(world, "good")
-        assert second.run != alone.run
+        (remaining,) = at_work(world, "good")
+        assert remaining.run != alone.run
         world.hands.release(Succeeded(b'"second"'))
         await world.settle()
-        assert sorted([await one.result(), await two.result()]) == ["first", "second"]
+        assert sorted([await first.result(), await second.result()]) == ["first", "second"]
 
 
 async def test_the_time_alone_doubles_with_each_loss(tmp_path: Path) -> None:
@@ -246,7 +250,7 @@ async def test_others_are_not_held_up_for_ever_by_one_that_waits_to_be_alone(tmp
         for _ in range(2):
             await die(world)
         await world.advance(61)  # one of the two has outlived its time alone, and works on
-        (first,) = (one for one, _, _ in world.hands.waiting.values())
+        (first,) = (assignment for assignment, _, _ in world.hands.waiting.values())
         await world.advance(61)  # others had their turn
         quick = await world.start(drill({"call": "quick"}, {"return": "ran"}))
         assert not at_work(world, "quick"), "held up, so that the other one may be alone"
@@ -496,9 +500,9 @@ async def test_a_suspect_of_a_pool_may_have_a_process_of_its_own(tmp_path: Path)
             await workers.silence()
         for _ in range(3):
             worker = await workers.come()
-            (one,) = at_work(world, "deadly")
-            assert one.apart
-            world.hands.release(Failed(Code.WORKER_DIED, "the subprocess exited with code 9", True), one)
+            (assignment,) = at_work(world, "deadly")
+            assert assignment.apart
+            world.hands.release(Failed(Code.WORKER_DIED, "the subprocess exited with code 9", True), assignment)
             await worker.finish()
             assert world.engine is not None
             await world.engine.runtime.read_inbox()

@@ -34,8 +34,8 @@ WAITS = {"drill": 1, "steps": [{"signal": "go", "save": "x"}, {"return": "$x"}]}
 @pytest.fixture(params=VERSIONS)
 def url(request: pytest.FixtureRequest, postgres_server: Callable[[int], Server]) -> Iterator[str]:
     with postgres_server(request.param).database() as address:
-        given = conninfo_to_dict(address)
-        yield f"postgresql://postgres@{given['host']}:{given['port']}/{given['dbname']}"
+        parameters = conninfo_to_dict(address)
+        yield f"postgresql://postgres@{parameters['host']}:{parameters['port']}/{parameters['dbname']}"
 
 
 def opened(url: str, **settings: Any) -> PostgresStore:

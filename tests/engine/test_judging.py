@@ -31,13 +31,13 @@ class Chain(Drill):
     def parse(self, text: bytes, around: ValidationContext | None = None) -> Validated:
         assert around is not None
         self.judgements += 1
-        found = [jsontext.decode(text)]
-        while (following := found[-1].get("next")) is not None:
+        links = [jsontext.decode(text)]
+        while (following := links[-1].get("next")) is not None:
             link = around.find("Link", "", following)
             if link is None:
                 return Validated(None, [Problem("CHAIN", f"there is no link {following!r}")])
-            found.append(link)
-        return Validated(len(found), [], jsontext.encode(found))
+            links.append(link)
+        return Validated(len(links), [], jsontext.encode(links))
 
 
 def link(name: str, following: str | None = None) -> dict[str, Any]:
@@ -48,14 +48,14 @@ class Shelf:
     """A catalog that counts how often it is asked."""
 
     def __init__(self, *links: dict[str, Any]) -> None:
-        self.links = {one["metadata"]["name"]: one for one in links}
+        self.links = {link["metadata"]["name"]: link for link in links}
         self.asked: list[Sequence[Lookup]] = []
 
     async def fetch(self, asked: Sequence[Lookup]) -> LookupAnswers:
         self.asked.append(asked)
         return {
-            one: self.links.get(one.name) if isinstance(one, ResourceKey) else list(self.links.values())
-            for one in asked
+            key: self.links.get(key.name) if isinstance(key, ResourceKey) else list(self.links.values())
+            for key in asked
         }
 
 
@@ -117,14 +117,14 @@ async def test_a_hundred_who_ask_at_once_have_it_judged_once() -> None:
     shelf = SlowShelf(link("b", "c"), link("c"))
     judging = DocumentValidator({"chain": chain}, shelf.fetch)
     text = jsontext.encode(link("a", "b"))
-    found = await asyncio.gather(*[judging.validate(chain, text) for _ in range(100)])
+    outcomes = await asyncio.gather(*[judging.validate(chain, text) for _ in range(100)])
 
-    assert [one.program for one in found] == [3] * 100
+    assert [outcome.program for outcome in outcomes] == [3] * 100
     assert chain.judgements == 3  # one round for each link that was asked for
 
     shelf.links["c"] = link("c", "d")
     shelf.links["d"] = link("d")
-    found = await asyncio.gather(*[judging.validate(chain, text) for _ in range(100)])
+    outcomes = await asyncio.gather(*[judging.validate(chain, text) for _ in range(100)])
 
-    assert [one.program for one in found] == [4] * 100
+    assert [outcome.program for outcome in outcomes] == [4] * 100
     assert chain.judgements == 7

@@ -99,7 +99,7 @@ async def test_credentials_are_kept_listed_changed_and_removed(tmp_path: Path) -
         assert await kept.value("default", "db") == {"type": "postgres", **data}
         assert await kept.value("other", "db") is None
         changed = await kept.put("default", _facts(), {"password": "second"})
-        assert changed.id == first.id and [one.id for one in await kept.list("default")] == [first.id]
+        assert changed.id == first.id and [credential.id for credential in await kept.list("default")] == [first.id]
         assert (await kept.get("default", first.id)).facts.name == "db"
         rows = await store.list_resources("Credential")
         editions = [await store.edition(rows[0].key, number) for number in range(1, rows[0].generation + 1)]

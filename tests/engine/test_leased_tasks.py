@@ -175,7 +175,7 @@ async def test_a_request_under_a_key_gets_the_same_tasks_again(tmp_path: Path) -
         again = await tasks.lease(LeaseRequest(["gpu"], "w1", 2, 0, key="k"))
         other = await tasks.lease(LeaseRequest(["gpu"], "w1", 2, 0, key="l"))
 
-        assert [one.lease for one in first] == [one.lease for one in again] and len(first) == 2
+        assert [leased.lease for leased in first] == [leased.lease for leased in again] and len(first) == 2
         assert len(other) == 1
 
 
@@ -249,7 +249,7 @@ async def test_an_operator_sends_a_provider_to_a_pool_and_that_is_recorded(tmp_p
         routed = await world.start(drill({"call": "train", "save": "x"}, {"return": "$x"}))
         named = await world.start(CALL)
         assert world.engine is not None
-        assert [one.pool for one in await world.engine.store.backlogs()] == ["far", "gpu"], named
+        assert [backlog.pool for backlog in await world.engine.store.backlogs()] == ["far", "gpu"], named
         await world.crash()
         await world.boot()
         tasks = tasks_of(world)

@@ -23,8 +23,8 @@ CHILD = story("steps: [{name: waits, type: wait, with: {until: '{{ false }}'}}]"
 QUICK = story("steps: [{name: c, type: condition}]", "quick")
 
 
-def calls(**given: Any) -> dict[str, Any]:
-    step = {"name": "below", "type": "executeStory", "with": {"storyRef": {"name": "child"}, **given}}
+def calls(**members: Any) -> dict[str, Any]:
+    step = {"name": "below", "type": "executeStory", "with": {"storyRef": {"name": "child"}, **members}}
     return {**story("steps: [{name: x, type: condition}]", "parent"), "spec": {"steps": [step]}}
 
 
@@ -87,7 +87,10 @@ class Beside(World):
 
 
 def applied(*resources: dict[str, Any]) -> list[AppliedDocument]:
-    return [AppliedDocument(f"{one['metadata']['name']}.yaml", jsontext.encode(one).decode()) for one in resources]
+    return [
+        AppliedDocument(f"{resource['metadata']['name']}.yaml", jsontext.encode(resource).decode())
+        for resource in resources
+    ]
 
 
 @pytest.mark.every_store
@@ -254,11 +257,11 @@ async def test_a_fork_launches_a_sub_run_that_it_does_not_wait_for_beside_the_fi
         run = await world.start(document, options={"name": "mine"}, applied=applied(CHILD))
         assert world.engine is not None
         fork = await world.engine.fork(run.id)
-        for one in (run.id, fork.id):
-            await world.engine.steer(one, "gate", {"step": "open", "state": "Approved"})
+        for run_id in (run.id, fork.id):
+            await world.engine.steer(run_id, "gate", {"step": "open", "state": "Approved"})
             await world.settle()
 
-            assert (await world.run(one).show())["status"]["phase"] == "Succeeded"
+            assert (await world.run(run_id).show())["status"]["phase"] == "Succeeded"
         holder = await world.engine.store.run_named("story", "default", "mine-below")
         children = {row.id for row in await world.engine.search(RunFilter()) if row.parent is not None}
         assert len(children) == 2 and holder in children and str(holder).startswith(run.id)

@@ -119,12 +119,12 @@ async def test_entries_of_every_language_have_a_namespace(tmp_path: Path) -> Non
 async def test_a_beginning_of_an_id_is_resolved_among_what_is_seen(tmp_path: Path) -> None:
     """SRV-009"""
     async with opened(tmp_path) as engine:
-        one = await engine.start(ECHO, 1, token="x", name="same")
+        named = await engine.start(ECHO, 1, token="x", name="same")
         two = await engine.start(ECHO, 2, token="x", name="same", namespace="shop")
         with pytest.raises(RunNotFound, match="the beginning of several"):
             await engine.resolve("same-x")
         assert await engine.resolve("same-x", ["shop"]) == two.id
-        assert await engine.resolve("@latest", ["default"]) == one.id
+        assert await engine.resolve("@latest", ["default"]) == named.id
         for name in (two.id, two.id[:8]):
             with pytest.raises(RunNotFound, match="there is no run"):
                 await engine.resolve(name, ["ops"])

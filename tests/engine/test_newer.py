@@ -95,11 +95,11 @@ async def test_an_old_server_leaves_a_run_alone_that_a_newer_one_has_written_to(
     async with server(tmp_path) as old:
         await until(lambda: bool(old.runtime.partitions))
         await old.store.send(Message(run, 1, msgspec.msgpack.encode([6, "go", b'"kept"', "k", ""])))
-        said = await waits_for_newer(old, run)
+        message = await waits_for_newer(old, run)
         await old.signal(plain, "go", "other runs go on")
 
         assert await old.handle(plain).result() == "other runs go on"
-        assert "newer Perdure" in said and "150" in said
+        assert "newer Perdure" in message and "150" in message
         assert (await old.find(run)).status in (Status.RUNNING, Status.WAITING)
         assert old.runtime.stopped is None
         with pytest.raises(NewerRecord, match=run):
@@ -109,8 +109,8 @@ async def test_an_old_server_leaves_a_run_alone_that_a_newer_one_has_written_to(
     async with server(tmp_path, Blessing()) as new:
         assert await asyncio.wait_for(new.handle(run).result(), 60) == "kept"
         assert (await new.find(run)).stuck is None
-        told = [event["event"] for event in await new.history(run, raw=True)]
-        assert told.count("SignalReceived") == told.count("TaskEnded") == told.count("Blessed") == 1
+        names = [event["event"] for event in await new.history(run, raw=True)]
+        assert names.count("SignalReceived") == names.count("TaskEnded") == names.count("Blessed") == 1
 
 
 @ON_POSTGRES
@@ -175,7 +175,7 @@ async def test_a_start_that_cannot_be_read_yet_waits(tmp_path: Path) -> None:
         assert await asyncio.wait_for(old.handle(beside).result(), 60) == "read", "the inbox was read to its end"
 
         assert await old.store.find(later) is None and old.runtime.stopped is None
-        assert [one.message.to for one in await old.store.inbox([home], 10)] == [later]
+        assert [delivered.message.to for delivered in await old.store.inbox([home], 10)] == [later]
         assert await (await old.start(drill({"return": "well"}))).result() == "well"
     async with server(tmp_path, NewDrill()) as new, asyncio.timeout(60):
         while await new.store.find(later) is None:
@@ -184,10 +184,10 @@ async def test_a_start_that_cannot_be_read_yet_waits(tmp_path: Path) -> None:
         assert await new.handle(later).result() == "born at last"
 
 
-async def _put(engine: Engine, partition: int, run: RunId, given: list[Any]) -> None:
+async def _put(engine: Engine, partition: int, run: RunId, message: list[Any]) -> None:
     """A letter to a run that is not there yet, as its parent's commit would write it."""
     store: Any = engine.store
-    body = msgspec.msgpack.encode(given)
+    body = msgspec.msgpack.encode(message)
     if hasattr(store, "_database"):
         from perdure.stores.postgres.wire import BLOB, INT, TEXT, Statement
 
@@ -218,7 +218,7 @@ async def test_a_letter_of_a_kind_that_is_not_known_waits_and_stops_nobody(tmp_p
         assert await asyncio.wait_for(old.handle(run).result(), 60) == "and goes on"
         assert old.runtime.stopped is None
         home = (await old.find(run)).partition
-        kept = [one for one in await old.store.inbox([home], 10) if one.message.to == run]
+        kept = [delivered for delivered in await old.store.inbox([home], 10) if delivered.message.to == run]
         assert len(kept) == 2, "nothing was thrown away"
 
 
@@ -257,14 +257,14 @@ async def test_a_language_that_is_not_spoken_here_is_left_alone(tmp_path: Path) 
 @pytest.mark.every_store
 async def test_a_run_whose_log_is_damaged_is_stuck_and_stops_nobody(tmp_path: Path) -> None:
     """Invariant 3, for a run that never came as far as to be in memory."""
-    async with server(tmp_path) as one:
-        run = (await one.start(WAITS)).id
-        await _damage(one, run)
-        await one.store.send(Message(run, 1, msgspec.msgpack.encode([6, "go", b"1", "k", ""])))
+    async with server(tmp_path) as engine:
+        run = (await engine.start(WAITS)).id
+        await _damage(engine, run)
+        await engine.store.send(Message(run, 1, msgspec.msgpack.encode([6, "go", b"1", "k", ""])))
 
-        assert "DecodeError" in await waits_for_newer(one, run)
-        assert await (await one.start(drill({"return": "well"}))).result() == "well"
-        assert one.runtime.stopped is None and one.runtime.partitions
+        assert "DecodeError" in await waits_for_newer(engine, run)
+        assert await (await engine.start(drill({"return": "well"}))).result() == "well"
+        assert engine.runtime.stopped is None and engine.runtime.partitions
 
 
 async def _damage(engine: Engine, run: RunId) -> None:
@@ -295,14 +295,14 @@ async def test_a_child_whose_document_cannot_be_read_at_all_fails_for_its_parent
             return super().load(text)
 
     parent = drill({"child": drill({"return": 1}, name="kid"), "save": "r"}, {"return": "$r"})
-    async with server(tmp_path, Broken()) as one:
-        run = await one.start(parent)
-        status, outcome = await asyncio.wait_for(one.wait(run.id), 60)
+    async with server(tmp_path, Broken()) as engine:
+        run = await engine.start(parent)
+        status, outcome = await asyncio.wait_for(engine.wait(run.id), 60)
 
         assert status is Status.FAILED
         assert getattr(outcome, "code", "") == Code.CANNOT_BEGIN
         assert "no such kind of step" in getattr(outcome, "message", "")
-        assert one.runtime.stopped is None
+        assert engine.runtime.stopped is None
 
 
 class Careful(Blessing):
@@ -321,9 +321,9 @@ async def test_a_new_event_is_written_once_every_live_server_reads_it(tmp_path: 
         await until(lambda: new.store.min_record_version == RECORDS + 1)
         after = (await new.start(BLESSED)).id
 
-        told = [{event["event"] for event in await new.history(run, raw=True)} for run in (before, after)]
+        kinds = [{event["event"] for event in await new.history(run, raw=True)} for run in (before, after)]
 
-    assert ["Blessed" in kinds for kinds in told] == [False, True]
+    assert ["Blessed" in kinds for kinds in kinds] == [False, True]
 
 
 @ON_POSTGRES

@@ -142,11 +142,11 @@ async def test_a_moment_is_read_up_to_it_and_the_next_one_from_there(
             assert place[0] == numbers[at - 1], at
             assert indexes.events_read - before <= numbers[at - 1]
             program = await run_views.program_of(engine.store, dialect, row)
-            told = trace_turns(dialect.tracer(program), run_views.cut(turns, numbers[at - 1]))
+            trace = trace_turns(dialect.tracer(program), run_views.cut(turns, numbers[at - 1]))
             seen = await run_index.read_index(
                 engine.store, engine.languages, row, lambda index: [repr(visit) for visit in index.trace.visits], at
             )
-            assert seen == [repr(visit) for visit in told.visits]
+            assert seen == [repr(visit) for visit in trace.visits]
         assert indexes.events_read <= numbers[len(numbers) - 2], "each moment went on from the one before"
         with pytest.raises(EventNotFound):
             await list_steps(engine, run.id, len(numbers) + 1)

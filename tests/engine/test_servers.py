@@ -24,91 +24,91 @@ WAITS = drill({"signal": "go", "save": "x"}, {"return": "$x"})
 
 async def test_a_run_at_work_is_handed_over_when_its_task_has_ended(tmp_path: Path) -> None:
     """Invariant 21: a live owner gives up itself, its tasks in flight finished."""
-    async with Servers(tmp_path, held={"slow"}) as (one, two):
-        run = await one.engine.start(drill({"call": "slow"}, {"call": "slow", "save": "x"}, {"return": "$x"}))
-        await until(lambda: bool(one.hands.waiting))
-        leaving = asyncio.ensure_future(one.gives_up())
+    async with Servers(tmp_path, held={"slow"}) as (first, second):
+        run = await first.engine.start(drill({"call": "slow"}, {"call": "slow", "save": "x"}, {"return": "$x"}))
+        await until(lambda: bool(first.hands.waiting))
+        leaving = asyncio.ensure_future(first.gives_up())
         await asyncio.sleep(0.05)
         assert not leaving.done(), "its task is still at work"
 
-        one.hands.release(Succeeded(b"1"))
+        first.hands.release(Succeeded(b"1"))
         await leaving
-        await until(lambda: bool(two.hands.waiting))
-        two.hands.release(Succeeded(b"2"))
+        await until(lambda: bool(second.hands.waiting))
+        second.hands.release(Succeeded(b"2"))
 
         assert await run.result() == 2, "who waited at the first server hears of the end at the second"
-        assert [len(server.hands.performed) for server in (one, two)] == [1, 1]
-        assert "TaskRedelivered" not in await names(two, run.id)
+        assert [len(server.hands.performed) for server in (first, second)] == [1, 1]
+        assert "TaskRedelivered" not in await names(second, run.id)
 
 
 async def test_tasks_that_were_not_begun_cost_no_delivery(tmp_path: Path) -> None:
     """Invariants 12 and 21: each is begun once, by one of the servers, although only one delivery is allowed."""
     call = {"call": "slow", "deliveries": 1}
-    async with Servers(tmp_path, held={"slow"}, tasks_in_flight=3) as (one, two):
-        run = await one.engine.start(drill({"each": 40, "do": [call]}, {"return": "all"}))
-        await until(lambda: len(one.hands.waiting) == 3)
-        leaving = asyncio.ensure_future(one.gives_up())
-        await until(lambda: not one.runtime.partitions)
-        while one.hands.waiting:
-            one.hands.release(Succeeded(b"1"))
+    async with Servers(tmp_path, held={"slow"}, tasks_in_flight=3) as (first, second):
+        run = await first.engine.start(drill({"each": 40, "do": [call]}, {"return": "all"}))
+        await until(lambda: len(first.hands.waiting) == 3)
+        leaving = asyncio.ensure_future(first.gives_up())
+        await until(lambda: not first.runtime.partitions)
+        while first.hands.waiting:
+            first.hands.release(Succeeded(b"1"))
         await leaving
-        while not (await two.engine.find(run.id)).status.is_final:
-            while two.hands.waiting:
-                two.hands.release(Succeeded(b"1"))
+        while not (await second.engine.find(run.id)).status.is_final:
+            while second.hands.waiting:
+                second.hands.release(Succeeded(b"1"))
             await asyncio.sleep(0.002)
 
         assert await run.result() == "all"
-        assert len(one.hands.performed) == 3
-        assert {one.delivery for one in (*one.hands.performed, *two.hands.performed)} == {1}
-        done = Counter(task.task for task in (*one.hands.performed, *two.hands.performed))
+        assert len(first.hands.performed) == 3
+        assert {assignment.delivery for assignment in (*first.hands.performed, *second.hands.performed)} == {1}
+        done = Counter(task.task for task in (*first.hands.performed, *second.hands.performed))
         assert len(done) == 40 and set(done.values()) == {1}
-        told = await names(two, run.id)
-        assert told.count("TasksLaidDown") == told.count("TasksTakenUp") == 1
-        assert "TaskRedelivered" not in told
+        event_names = await names(second, run.id)
+        assert event_names.count("TasksLaidDown") == event_names.count("TasksTakenUp") == 1
+        assert "TaskRedelivered" not in event_names
 
 
 async def test_a_crash_after_taking_up_costs_the_delivery(tmp_path: Path) -> None:
     """Invariant 12: from the record on, the task may have been begun."""
-    async with Servers(tmp_path, count=3, held={"slow"}, tasks_in_flight=1) as (one, two, three):
-        two.store.may_take = three.store.may_take = False
-        run = await one.engine.start(drill({"each": 2, "do": [{"call": "slow", "deliveries": 2}]}))
-        await until(lambda: len(one.hands.waiting) == 1)
-        leaving = asyncio.ensure_future(one.gives_up())
-        await until(lambda: not one.runtime.partitions)
-        one.hands.release(Succeeded(b"1"))
+    async with Servers(tmp_path, count=3, held={"slow"}, tasks_in_flight=1) as (first, second, third):
+        second.store.may_take = third.store.may_take = False
+        run = await first.engine.start(drill({"each": 2, "do": [{"call": "slow", "deliveries": 2}]}))
+        await until(lambda: len(first.hands.waiting) == 1)
+        leaving = asyncio.ensure_future(first.gives_up())
+        await until(lambda: not first.runtime.partitions)
+        first.hands.release(Succeeded(b"1"))
         await leaving
-        await two.takes()
-        await until(lambda: bool(two.hands.waiting))
-        await two.runtime.die()
-        await three.takes()
-        await until(lambda: bool(three.hands.waiting))
+        await second.takes()
+        await until(lambda: bool(second.hands.waiting))
+        await second.runtime.die()
+        await third.takes()
+        await until(lambda: bool(third.hands.waiting))
 
-        assert [task.delivery for task in two.hands.performed] == [1]
-        assert [task.delivery for task in three.hands.performed] == [2]
-        three.hands.release(Succeeded(b"1"))
-        await asyncio.wait_for(three.engine.wait(run.id), 60)
+        assert [task.delivery for task in second.hands.performed] == [1]
+        assert [task.delivery for task in third.hands.performed] == [2]
+        third.hands.release(Succeeded(b"1"))
+        await asyncio.wait_for(third.engine.wait(run.id), 60)
 
 
 async def test_a_hand_over_that_takes_too_long_is_called_off(tmp_path: Path) -> None:
     """Invariant 21: a partition is not left undriven because of one long task."""
-    async with Servers(tmp_path, held={"slow"}, drain=0.05, tasks_in_flight=1) as (one, two):
-        two.store.may_take = one.store.may_take = False
-        long = await one.engine.start(drill({"each": 2, "do": [{"call": "slow"}]}, {"return": "long"}))
-        await until(lambda: bool(one.hands.waiting))
-        partitions = sorted(one.runtime.partitions)
-        one.store.surplus = len(partitions)
-        await until(lambda: not one.runtime.partitions)
-        await until(lambda: sorted(one.runtime.partitions) == partitions)
-        one.store.surplus = 0
-        waits = await one.engine.start(WAITS)
+    async with Servers(tmp_path, held={"slow"}, drain=0.05, tasks_in_flight=1) as (first, second):
+        second.store.may_take = first.store.may_take = False
+        long = await first.engine.start(drill({"each": 2, "do": [{"call": "slow"}]}, {"return": "long"}))
+        await until(lambda: bool(first.hands.waiting))
+        partitions = sorted(first.runtime.partitions)
+        first.store.surplus = len(partitions)
+        await until(lambda: not first.runtime.partitions)
+        await until(lambda: sorted(first.runtime.partitions) == partitions)
+        first.store.surplus = 0
+        waits = await first.engine.start(WAITS)
         await waits.signal("go", "still here")
 
         assert await waits.result() == "still here"
         for _ in range(2):
-            await until(lambda: bool(one.hands.waiting))
-            one.hands.release(Succeeded(b"1"))
+            await until(lambda: bool(first.hands.waiting))
+            first.hands.release(Succeeded(b"1"))
         assert await long.result() == "long"
-        assert {task.delivery for task in one.hands.performed} == {1} and not two.hands.performed
+        assert {task.delivery for task in first.hands.performed} == {1} and not second.hands.performed
 
 
 async def test_a_hand_over_may_be_called_off_at_any_moment(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ async def test_a_hand_over_may_be_called_off_at_any_moment(tmp_path: Path) -> No
             handover._call_off(handover.leaving, 0.0)
 
         assert await asyncio.wait_for(run.result(), 60) == "all"
-        assert Counter(one.task for one in server.hands.performed).most_common(1)[0][1] == 1
+        assert Counter(assignment.task for assignment in server.hands.performed).most_common(1)[0][1] == 1
         assert "TaskRedelivered" not in await names(server, run.id)
 
 
@@ -166,9 +166,9 @@ async def test_many_runs_wander_between_servers_and_nothing_is_done_twice(tmp_pa
         wandering.cancel()
 
         assert results == [expected for _, expected in handles]
-        performed = [one for server in servers for one in server.hands.performed]
-        assert {one.delivery for one in performed} == {1}
-        times = Counter((one.run, one.task) for one in performed)
+        performed = [assignment for server in servers for assignment in server.hands.performed]
+        assert {assignment.delivery for assignment in performed} == {1}
+        times = Counter((assignment.run, assignment.task) for assignment in performed)
         assert set(times.values()) == {1}, "a task was done twice"
         assert len([server for server in servers if server.hands.performed]) > 1, "work was done by several"
 
@@ -186,25 +186,25 @@ async def _wander(servers: list[Any]) -> None:
 
 async def test_an_owner_that_was_taken_over_drops_everything_and_goes_on(tmp_path: Path) -> None:
     """Invariant 21: fenced, it writes nothing; its tasks are stopped; it can still start runs."""
-    async with Servers(tmp_path, held={"slow"}) as (one, two):
-        run = await one.engine.start(SLOW)
-        await until(lambda: bool(one.hands.waiting))
-        (first,) = one.hands.performed
-        home = (await one.engine.find(run.id)).partition
-        one.store.may_take = False  # it would find its own partition ownerless, too
-        _rob(one, home)
-        await until(lambda: bool(two.hands.waiting))  # it has no owner as far as the other can see
-        one.store.may_take = True
-        effect = await one.runtime.ask(run.id, i.EffectClaim(first.task, first.delivery, "charge"))
+    async with Servers(tmp_path, held={"slow"}) as (first_server, second_server):
+        run = await first_server.engine.start(SLOW)
+        await until(lambda: bool(first_server.hands.waiting))
+        (first,) = first_server.hands.performed
+        home = (await first_server.engine.find(run.id)).partition
+        first_server.store.may_take = False  # it would find its own partition ownerless, too
+        _rob(first_server, home)
+        await until(lambda: bool(second_server.hands.waiting))  # it has no owner as far as the other can see
+        first_server.store.may_take = True
+        effect = await first_server.runtime.ask(run.id, i.EffectClaim(first.task, first.delivery, "charge"))
 
         assert isinstance(effect, i.Refused)
-        await until(lambda: home not in one.runtime.partitions)
-        assert [task.task for task in one.hands.cancelled] == [first.task]
-        two.hands.release(Succeeded(b'"done by two"'))
+        await until(lambda: home not in first_server.runtime.partitions)
+        assert [task.task for task in first_server.hands.cancelled] == [first.task]
+        second_server.hands.release(Succeeded(b'"done by two"'))
         assert await run.result() == "done by two"
-        again = await one.engine.start(SLOW)
-        await until(lambda: bool(one.hands.waiting) or bool(two.hands.waiting))
-        (one if one.hands.waiting else two).hands.release(Succeeded(b'"well"'))
+        again = await first_server.engine.start(SLOW)
+        await until(lambda: bool(first_server.hands.waiting) or bool(second_server.hands.waiting))
+        (first_server if first_server.hands.waiting else second_server).hands.release(Succeeded(b'"well"'))
         assert await again.result() == "well"
 
 
@@ -288,51 +288,51 @@ async def test_a_store_that_is_away_stops_no_server_and_loses_no_result(tmp_path
 
 async def test_a_stuck_run_is_tried_again_by_the_next_owner(tmp_path: Path) -> None:
     """Invariants 3 and 21."""
-    async with Servers(tmp_path) as (one, two):
-        drills: Any = one.engine.languages["drill"], two.engine.languages["drill"]
+    async with Servers(tmp_path) as (first, second):
+        drills: Any = first.engine.languages["drill"], second.engine.languages["drill"]
         drills[0].trips["now"] = RuntimeError("broken here")
-        run = await one.engine.start(drill({"signal": "go"}, {"trip": "now"}, {"return": "well"}))
+        run = await first.engine.start(drill({"signal": "go"}, {"trip": "now"}, {"return": "well"}))
         with pytest.raises(Exception, match="stuck"):
             await run.signal("go", key="k")
-        await one.gives_up()
+        await first.gives_up()
 
-        assert await asyncio.wait_for(two.engine.handle(run.id).result(), 60) == "well"
+        assert await asyncio.wait_for(second.engine.handle(run.id).result(), 60) == "well"
 
 
 async def test_a_failed_task_is_retried_by_whoever_owns_the_run_then(tmp_path: Path) -> None:
     """Invariant 11: a hand-over changes neither attempt nor delivery."""
     retried = {"call": "slow", "retry": {"attempts": 2, "delay": "30ms"}, "save": "x"}
-    async with Servers(tmp_path, held={"slow"}) as (one, two):
-        run = await one.engine.start(drill(retried, {"return": "$x"}))
-        await until(lambda: bool(one.hands.waiting))
-        one.hands.release(Failed("Busy", retryable=True))
-        await one.gives_up()
-        await until(lambda: bool(two.hands.waiting))
-        two.hands.release(Succeeded(b"2"))
+    async with Servers(tmp_path, held={"slow"}) as (first, second):
+        run = await first.engine.start(drill(retried, {"return": "$x"}))
+        await until(lambda: bool(first.hands.waiting))
+        first.hands.release(Failed("Busy", retryable=True))
+        await first.gives_up()
+        await until(lambda: bool(second.hands.waiting))
+        second.hands.release(Succeeded(b"2"))
 
         assert await run.result() == 2
-        assert [(task.attempt, task.delivery) for task in two.hands.performed] == [(2, 1)]
+        assert [(task.attempt, task.delivery) for task in second.hands.performed] == [(2, 1)]
 
 
 async def test_a_server_that_leaves_hands_everything_over(tmp_path: Path) -> None:
     """Invariant 21: what does not end within the grace is delivered again, the rest is not."""
-    async with Servers(tmp_path, held={"slow"}, tasks_in_flight=2, grace=1.0) as (one, two):
-        two.store.may_take = False
-        run = await one.engine.start(drill({"each": 4, "do": [{"call": "slow", "deliveries": 2}]}, {"return": "all"}))
-        await until(lambda: len(one.hands.waiting) == 2)
-        leaving = asyncio.ensure_future(one.runtime.leave())
-        await until(lambda: not one.runtime.partitions)
-        one.hands.release(Succeeded(b"1"))
+    async with Servers(tmp_path, held={"slow"}, tasks_in_flight=2, grace=1.0) as (first, second):
+        second.store.may_take = False
+        run = await first.engine.start(drill({"each": 4, "do": [{"call": "slow", "deliveries": 2}]}, {"return": "all"}))
+        await until(lambda: len(first.hands.waiting) == 2)
+        leaving = asyncio.ensure_future(first.runtime.leave())
+        await until(lambda: not first.runtime.partitions)
+        first.hands.release(Succeeded(b"1"))
         assert not await leaving
-        await one.runtime.close()
-        await two.takes()
+        await first.runtime.close()
+        await second.takes()
         for _ in range(3):
-            await until(lambda: bool(two.hands.waiting))
-            two.hands.release(Succeeded(b"1"))
+            await until(lambda: bool(second.hands.waiting))
+            second.hands.release(Succeeded(b"1"))
             await asyncio.sleep(0.01)
 
-        assert await asyncio.wait_for(two.engine.handle(run.id).result(), 60) == "all"
-        assert sorted(task.delivery for task in two.hands.performed) == [1, 1, 2]
+        assert await asyncio.wait_for(second.engine.handle(run.id).result(), 60) == "all"
+        assert sorted(task.delivery for task in second.hands.performed) == [1, 1, 2]
 
 
 async def test_a_server_that_was_late_blames_no_task_of_its_own(tmp_path: Path) -> None:
@@ -354,39 +354,41 @@ async def test_a_server_that_was_late_blames_no_task_of_its_own(tmp_path: Path) 
 
 async def test_a_server_that_was_taken_over_speaks_for_the_task_that_was_alone_with_it(tmp_path: Path) -> None:
     """Invariants 22 and 27: its successor takes it for dead, and is told better."""
-    async with Servers(tmp_path, held={"slow"}, drain=0.1) as (one, two):  # what is held is not waited for
-        two.store.may_take = False
-        await until(lambda: bool(one.runtime.partitions))
+    async with Servers(tmp_path, held={"slow"}, drain=0.1) as (first, second):  # what is held is not waited for
+        second.store.may_take = False
+        await until(lambda: bool(first.runtime.partitions))
         call = {"call": "slow", "deliveries": 2, "save": "x"}
-        run = await one.engine.start(drill(call, {"return": "$x"}))
+        run = await first.engine.start(drill(call, {"return": "$x"}))
         for delivery in (1, 2):  # it was lost twice, and is begun alone
-            await until(lambda: bool(one.hands.waiting))
-            task, _, done = one.hands.waiting.popitem()[1]
-            await one.runtime.ask(run.id, i.TaskLost(task.task, delivery, "told so", LossKind.BESIDE_OTHERS))
+            await until(lambda: bool(first.hands.waiting))
+            task, _, done = first.hands.waiting.popitem()[1]
+            await first.runtime.ask(run.id, i.TaskLost(task.task, delivery, "told so", LossKind.BESIDE_OTHERS))
             done(Succeeded(b"0"))
-        await until(lambda: len(one.hands.performed) == 3)
+        await until(lambda: len(first.hands.performed) == 3)
 
-        inner: Any = one.store._inner
+        inner: Any = first.store._inner
 
         async def send_late(message: Message) -> None:
-            await until(lambda: not one.store.is_late)
+            await until(lambda: not first.store.is_late)
             await inner.send(message)
 
-        setattr(one.store, "send", send_late)  # noqa: B010
-        one.store.is_late = True
-        await until(lambda: not one.runtime.partitions)
+        setattr(first.store, "send", send_late)  # noqa: B010
+        first.store.is_late = True
+        await until(lambda: not first.runtime.partitions)
         await inner.give_up(list(inner._epochs))
-        await two.takes()
-        await until(lambda: any(task.run == run.id for task in two.hands.performed))
-        events = await two.engine.history(run.id, raw=True)
+        await second.takes()
+        await until(lambda: any(task.run == run.id for task in second.hands.performed))
+        events = await second.engine.history(run.id, raw=True)
         assert [event["charged"] for event in events if event["event"] == "TaskRedelivered"] == [False, False, True]
-        one.store.is_late = False
-        while "TaskCleared" not in await names(two, run.id):
+        first.store.is_late = False
+        while "TaskCleared" not in await names(second, run.id):
             await asyncio.sleep(0.01)
-        two.hands.release(Succeeded(b"1"))
+        second.hands.release(Succeeded(b"1"))
 
         assert await run.result() == 1
-        (cleared,) = [event for event in await two.engine.history(run.id, raw=True) if event["event"] == "TaskCleared"]
+        (cleared,) = [
+            event for event in await second.engine.history(run.id, raw=True) if event["event"] == "TaskCleared"
+        ]
         assert cleared["uncharged"]
 
 
@@ -394,8 +396,8 @@ async def test_a_server_that_was_taken_over_speaks_for_the_task_that_was_alone_w
 async def test_a_run_that_was_read_while_it_was_anothers_is_read_again(tmp_path: Path) -> None:
     """Invariants 3 and 21: what a server decides with is what the last owner left, not what it saw before."""
     document = drill({"signal": "a"}, {"signal": "b", "save": "x"}, {"return": "$x"})
-    async with Servers(tmp_path) as (one, two):
-        owner, other = one, two
+    async with Servers(tmp_path) as (first, second):
+        owner, other = first, second
         owner.store.may_take = other.store.may_take = False
         run = await owner.engine.start(document)
         home = (await owner.engine.find(run.id)).partition

@@ -34,9 +34,13 @@ async def test_a_crash_changes_the_delivery_and_never_the_attempt(tmp_path: Path
         await world.settle()
 
         assert await run.result() == 1
-        assert [(one.attempt, one.delivery) for one in world.hands.performed] == [(1, 1), (1, 2), (2, 1)]
-        assert len({one.idempotency_key for one in world.hands.performed}) == 1
-        assert len({one.task for one in world.hands.performed}) == 2
+        assert [(assignment.attempt, assignment.delivery) for assignment in world.hands.performed] == [
+            (1, 1),
+            (1, 2),
+            (2, 1),
+        ]
+        assert len({assignment.idempotency_key for assignment in world.hands.performed}) == 1
+        assert len({assignment.task for assignment in world.hands.performed}) == 2
 
 
 async def test_a_result_is_accepted_by_task_attempt_and_delivery(tmp_path: Path) -> None:
@@ -64,7 +68,7 @@ async def test_a_finished_task_never_runs_again(tmp_path: Path) -> None:
             await world.crash()
             await world.boot()
 
-        assert [one.provider for one in world.hands.performed].count("echo") == 1
+        assert [assignment.provider for assignment in world.hands.performed].count("echo") == 1
 
 
 async def test_redelivery_is_recorded_before_it_happens_and_capped(tmp_path: Path) -> None:
@@ -76,7 +80,7 @@ async def test_redelivery_is_recorded_before_it_happens_and_capped(tmp_path: Pat
             await world.boot()
 
         shown = await run.show()
-        begun = [one.delivery for one in world.hands.performed]
+        begun = [assignment.delivery for assignment in world.hands.performed]
         assert shown["outcome"]["code"] == "Platform.DeliveriesExhausted"
         assert begun == [1, 2, 3] if world.path.exists() else [1, 2, 3, 4, 5], "a file tells what its owner had at work"
         assert (await run.events()).count("TaskRedelivered") == len(begun) - 1
@@ -95,7 +99,7 @@ async def test_a_task_whose_provider_is_not_loaded_waits_visibly(tmp_path: Path)
         await world.settle()
 
         assert await run.result() == "here now"
-        assert [one.delivery for one in world.hands.performed] == [1]
+        assert [assignment.delivery for assignment in world.hands.performed] == [1]
 
 
 async def test_waiting_for_a_provider_over_restarts_costs_no_delivery(tmp_path: Path) -> None:
@@ -120,7 +124,7 @@ async def test_a_cancelled_task_settles_when_its_worker_agrees(tmp_path: Path) -
         await run.cancel("enough")
 
         assert await run.status() == "cancelled"
-        assert [one.provider for one in world.hands.cancelled] == ["slow"]
+        assert [assignment.provider for assignment in world.hands.cancelled] == ["slow"]
 
 
 async def test_a_cancelled_task_settles_when_its_grace_ends(tmp_path: Path) -> None:
@@ -387,7 +391,7 @@ async def test_a_run_whose_tasks_never_end_keeps_no_other_run_out(tmp_path: Path
         assert len(world.hands.performed) == 8
         await world.advance(2)
 
-        begun = [one.run for one in world.hands.performed]
+        begun = [assignment.run for assignment in world.hands.performed]
         assert len(begun) == 9 and begun[8] == good.id
         await world.advance(60)
         assert len(world.hands.performed) == 9

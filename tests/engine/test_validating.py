@@ -106,7 +106,9 @@ async def test_damage_is_told_of(tmp_path: Path, damage: str, what: str, message
     assert connection.total_changes()
     connection.close()
 
-    assert [one for one in findings(path) if one.what == what and message in one.message], findings(path)
+    assert [finding for finding in findings(path) if finding.what == what and message in finding.message], findings(
+        path
+    )
 
 
 @pytest.mark.parametrize("spoken", LANGUAGES)
@@ -125,9 +127,9 @@ async def test_a_run_that_can_never_move_is_told_of(tmp_path: Path, spoken: str)
             seq = sum(len(events) for _, events in lived)
             past = Transition(id, row.partition, seq, encode_turns(lived), create=new, summary=summary)
             assert isinstance(await engine.store.commit([past]), Committed)
-        assert [(one.run, "can never continue" in one.message) for one in findings(tmp_path / "runs.db")] == [
-            ("never", True)
-        ]
+        assert [
+            (finding.run, "can never continue" in finding.message) for finding in findings(tmp_path / "runs.db")
+        ] == [("never", True)]
         await engine.store.send(Message(RunId("never"), 2, inputs.encode(inputs.Wake())))
 
         assert findings(tmp_path / "runs.db") == [], "something is on its way to it"

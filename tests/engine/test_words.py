@@ -30,8 +30,8 @@ def story(*steps: dict[str, Any], **spec: Any) -> dict[str, Any]:
     return {"apiVersion": CORE, "kind": "Story", "metadata": {"name": "s"}, "spec": {"steps": list(steps), **spec}}
 
 
-def gate(**given: Any) -> dict[str, Any]:
-    return {"name": "g", "type": "gate", "with": given}
+def gate(**members: Any) -> dict[str, Any]:
+    return {"name": "g", "type": "gate", "with": members}
 
 
 def playbook(**completion: Any) -> dict[str, Any]:
@@ -273,9 +273,9 @@ async def test_a_word_behind_the_end_leaves_a_trace_and_the_end_stands(tmp_path:
         row = await run.handle._engine.find(run.id)
         ended = next(event["at"] for event in await raw(run) if event["event"] == "RunEnded")
         assert row.ended_at == ended
-        told = (await run.handle.history())[-1]
-        assert told["event_type"] == "input.declined"
-        assert "has already been cancelled (at " in told["payload"]["reason"]
+        event = (await run.handle.history())[-1]
+        assert event["event_type"] == "input.declined"
+        assert "has already been cancelled (at " in event["payload"]["reason"]
         await world.crash()
         await world.boot()
         assert await run.status() == "cancelled"
@@ -293,8 +293,8 @@ async def test_a_word_to_a_run_that_has_ended_meanwhile_is_declined_in_the_commi
         await world.engine.runtime.read_inbox()
         await world.settle()
 
-        found = [(event["kind"], event["key"], event["by"]) for event in await declined(run)]
-        assert found == [("signal", "late", "Ada"), ("cancel", "", "Bob")]
+        declined_inputs = [(event["kind"], event["key"], event["by"]) for event in await declined(run)]
+        assert declined_inputs == [("signal", "late", "Ada"), ("cancel", "", "Bob")]
         assert all("already succeeded" in event["reason"] for event in await declined(run))
         assert await world.engine.store.inbox(world.engine.runtime.partitions, 10) == []
 
@@ -336,18 +336,18 @@ async def test_a_read_that_began_before_a_letter_was_decided_does_not_bring_it_b
         store, runtime = world.engine.store, world.engine.runtime
         store.changed = lambda: False  # type: ignore[method-assign]  # it does not look by itself
         await send(world, run.id, *(i.Signal("go", b"1", f"k{number}") for number in range(103)))
-        found, answer = asyncio.Event(), asyncio.Event()
+        reached, answer = asyncio.Event(), asyncio.Event()
         inbox = store.inbox
 
         async def late(partitions: Any, limit: int) -> Any:
             letters = await inbox(partitions, limit)
-            found.set()
+            reached.set()
             await answer.wait()
             return letters
 
         store.inbox = late  # type: ignore[method-assign]
         reading = asyncio.create_task(runtime.read_inbox())
-        await found.wait()
+        await reached.wait()
         store.inbox = inbox  # type: ignore[method-assign]
         await runtime.read_inbox()
         await world.settle()
@@ -388,8 +388,8 @@ async def test_of_two_words_about_one_gate_the_second_sender_hears_whom_it_overr
             assert remark.startswith("overrides gate 'g' approved by A, recorded at ")
             shown = await observer.show(run.id)
             assert shown["status"]["gates"]["g"]["state"] == "Rejected"
-            assert [one["by"] for one in shown["pending"]] == ["A", "B"]
-            assert all("takes effect when resumed" in one["text"] for one in shown["pending"])
+            assert [message["by"] for message in shown["pending"]] == ["A", "B"]
+            assert all("takes effect when resumed" in message["text"] for message in shown["pending"])
             recorded = await observer.show(run.id, at=len(await observer.history(run.id)))
             assert "g" not in recorded["status"]["gates"] and "pending" not in recorded
             assert not any("gate" in event["event_type"] for event in await observer.history(run.id))
@@ -413,7 +413,7 @@ async def test_a_word_behind_a_bound_that_has_passed_is_refused_and_told_which_a
 
             shown = await observer.show(run.id)
             assert shown["status"]["stepStates"]["g"]["phase"] == "Canceled"
-            assert [one["kind"] for one in shown["pending"]] == ["deadline", "cancel"]
+            assert [message["kind"] for message in shown["pending"]] == ["deadline", "cancel"]
         await world.boot()
         assert await declined(run) == []
 
@@ -448,7 +448,7 @@ async def test_a_word_behind_a_cancel_that_waits_is_refused(tmp_path: Path, lang
             assert not again.is_new and "waits already" in again.remarks[0]
             assert len(await observer.store.messages(run.id)) == 1
             shown = await observer.show(run.id)
-            (pending,) = [one for one in shown["pending"] if one["kind"] == "cancel"]
+            (pending,) = [message for message in shown["pending"] if message["kind"] == "cancel"]
             assert pending["text"].startswith("cancel requested at ")
             assert pending["text"].endswith("by Ada, takes effect when resumed")
             row, execution, _ = await observer.outlook(run.id)
@@ -462,9 +462,9 @@ async def test_a_gate_that_is_not_reached_takes_the_decision_for_later(tmp_path:
         run = await world.start(document)
         await world.crash()
         async with elsewhere(world) as observer:
-            told = await observer.steer(run.id, "gate", {"step": "g", "state": "Approved"})
+            answer = await observer.steer(run.id, "gate", {"step": "g", "state": "Approved"})
 
-            assert told.remarks == ("applies when gate 'g' is reached",)
+            assert answer.remarks == ("applies when gate 'g' is reached",)
 
 
 async def test_a_step_that_has_ended_refuses_decisions_and_names_who_decided(tmp_path: Path) -> None:
@@ -489,18 +489,18 @@ async def test_results_that_wait_before_a_word_are_decided_with_it(tmp_path: Pat
         await world.crash()
         await send(world, run.id, i.TaskResult(leased.task, 1, leased.delivery, Succeeded(b"2")))
         async with elsewhere(world) as observer:
-            told = await observer.signal(run.id, "go")
+            answer = await observer.signal(run.id, "go")
 
-            assert told.remarks == ("decided with what waits before it",)
+            assert answer.remarks == ("decided with what waits before it",)
 
 
 async def test_a_sender_hears_what_a_live_owner_has_decided(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         run = await world.start(story(gate(), {"name": "more", "type": "gate", "needs": ["g"]}))
         async with elsewhere(world) as observer:
-            told = await observer.steer(run.id, "gate", {"step": "g", "state": "Approved"}, by="A")
+            answer = await observer.steer(run.id, "gate", {"step": "g", "state": "Approved"}, by="A")
 
-            assert told.is_decided and told.is_live
+            assert answer.is_decided and answer.is_live
             assert await phase(run) == "Succeeded"
             with pytest.raises(Conflict, match="already ended as Succeeded"):
                 await observer.steer(run.id, "gate", {"step": "g", "state": "Rejected"}, by="B")
@@ -536,9 +536,9 @@ async def test_an_owner_that_does_not_read_leaves_the_word_recorded(tmp_path: Pa
         world.engine.store.changed = lambda: False  # type: ignore[method-assign]  # it does not look by itself
         async with elsewhere(world) as observer:
             observer.answer_timeout = 0.0
-            told = await observer.tell(run.id, decision("Approved"))
+            answer = await observer.tell(run.id, decision("Approved"))
 
-            assert (told.is_decided, told.is_live) == (False, True)
+            assert (answer.is_decided, answer.is_live) == (False, True)
 
 
 async def test_a_run_that_was_told_something_is_not_removed_before_that_is_decided(tmp_path: Path) -> None:
@@ -562,9 +562,9 @@ async def test_a_disowned_run_decides_what_was_said_to_it_before_it_goes(tmp_pat
     async with World(tmp_path) as world:
         run = await world.start(drill({"return": 1}))
         assert world.engine is not None
-        told: list[str] = []
+        names: list[str] = []
         world.engine.runtime.watch(
-            lambda _, turns: told.extend(type(one).__name__ for _, some in turns for one in some)
+            lambda _, turns: names.extend(type(event).__name__ for _, some in turns for event in some)
         )
         async with elsewhere(world) as observer:
             word = i.encode(i.Signal("go", b"1", "late"))
@@ -574,4 +574,4 @@ async def test_a_disowned_run_decides_what_was_said_to_it_before_it_goes(tmp_pat
             await world.settle()
 
             assert await observer.store.find(run.id) is None
-        assert told == ["InputDeclined"]
+        assert names == ["InputDeclined"]

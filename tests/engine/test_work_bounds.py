@@ -66,13 +66,13 @@ async def test_200_runs_of_10_steps(
     monkeypatch.setattr(scheduler, "LONGEST_AT_ONCE", 60.0)  # on a slow machine a batch would be cut by time
     monkeypatch.setattr(task_queues, "SLICE", 60.0)
     language, bounds = spoken
-    document, given = language.sequence(10, "echo"), {"i": 1, "n": ""}
+    document, payload = language.sequence(10, "echo"), {"i": 1, "n": ""}
     async with metered(tmp_path, FUNCTIONS) as (engine, meter, vfs):
-        handles = await asyncio.gather(*[engine.start(document, language.given(given)) for _ in range(200)])
+        handles = await asyncio.gather(*[engine.start(document, language.given(payload)) for _ in range(200)])
         results = await asyncio.gather(*[handle.result() for handle in handles])
         syncs = vfs.syncs
 
-    assert [language.value_of(result) for result in results] == [given] * 200
+    assert [language.value_of(result) for result in results] == [payload] * 200
     assert meter.rows == 200 * 11, "one when it starts, one for each step"
     assert meter.commits <= 13
     assert syncs <= meter.commits + 4, "those of the write-ahead log's beginning and checkpoints beside them"
@@ -91,7 +91,7 @@ async def test_a_step_makes_only_so_many_calls(tmp_path: Path, name: str, monkey
     monkeypatch.setattr(scheduler, "LONGEST_AT_ONCE", 60.0)  # a profile is slow: the pump would give way at every turn
     monkeypatch.setattr(task_queues, "SLICE", 60.0)
     language: Language = import_module(f"bench.languages.{name}").LANGUAGE
-    document, given = language.sequence(10, "echo"), language.given({"i": 1, "n": ""})
+    document, payload = language.sequence(10, "echo"), language.given({"i": 1, "n": ""})
     calls = 0
 
     def count(frame: Any, event: str, argument: Any) -> None:
@@ -99,10 +99,10 @@ async def test_a_step_makes_only_so_many_calls(tmp_path: Path, name: str, monkey
         calls += event == "call"
 
     async with metered(tmp_path, FUNCTIONS, Settings(poll=60.0)) as (engine, _, _):  # no looks, which time would add
-        await (await engine.start(document, given)).result()  # what is made once is made
+        await (await engine.start(document, payload)).result()  # what is made once is made
         sys.setprofile(count)
         try:
-            handles = await asyncio.gather(*[engine.start(document, given) for _ in range(50)])
+            handles = await asyncio.gather(*[engine.start(document, payload) for _ in range(50)])
             await asyncio.gather(*[handle.result() for handle in handles])
         finally:
             sys.setprofile(None)
@@ -182,8 +182,8 @@ async def test_a_step_that_appends_writes_the_same_at_any_length(
         folder = tmp_path / str(count)
         folder.mkdir()
         async with metered(folder) as (engine, meter, _):
-            given = list(range(count)) if document is appending_in_arms else None
-            result = await (await engine.start(jsontext.encode(document(count)), given)).result()
+            numbers = list(range(count)) if document is appending_in_arms else None
+            result = await (await engine.start(jsontext.encode(document(count)), numbers)).result()
 
         assert result >= count
         assert (sum(meter.bytes) + meter.value_bytes) / count < bound

@@ -47,5 +47,5 @@ def damage(name: str, seconds: float, seed: int) -> int:
 
 
 if __name__ == "__main__":
-    given = sys.argv[2:]
-    main(sys.argv[1], float(given[0]) if given else 60.0, int(given[1]) if len(given) > 1 else None)
+    arguments = sys.argv[2:]
+    main(sys.argv[1], float(arguments[0]) if arguments else 60.0, int(arguments[1]) if len(arguments) > 1 else None)

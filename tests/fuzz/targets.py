@@ -88,7 +88,9 @@ def _regex(text: str) -> None:
 def _sql(text: str) -> None:
     for grammar in (POSTGRES, SQLITE, DUCKDB):
         statements = split(text, grammar)
-        written = "".join(part if isinstance(part, str) else part.text for one in statements for part in one.parts)
+        written = "".join(
+            part if isinstance(part, str) else part.text for statement in statements for part in statement.parts
+        )
         assert len(written) <= len(text)
         try:
             bind(statements, {"n": 1}, grammar)
@@ -347,9 +349,9 @@ def feed(name: str, text: str) -> None:
 
 def corpus(name: str) -> list[str]:
     """The hostile texts of a parser; `\\x00`-free UTF-8, or what stands for a long one: `repeat N` and the text."""
-    found = []
+    texts = []
     for file in sorted((CORPUS / name).glob("*.txt")):
         text = file.read_text("utf-8")
         head, _, rest = text.partition("\n")
-        found.append(rest.removesuffix("\n") * int(head.split()[1]) if head.startswith("#repeat ") else text)
-    return found
+        texts.append(rest.removesuffix("\n") * int(head.split()[1]) if head.startswith("#repeat ") else text)
+    return texts

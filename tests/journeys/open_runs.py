@@ -134,8 +134,8 @@ async def begin(world: World) -> Cast:
     cast.runs["flow"] = (await engine.start(jsontext.encode(FLOW), name="flow", token="flow", seed=7)).id
     cast.runs["playbook"] = (await engine.start(PLAYBOOK.encode(), token="playbook", seed=7)).id
     for token, hears in (("one", "hook"), ("two", None)):
-        told = await engine.trigger(None if hears else "orders", {"n": 5}, impulse=hears, token=token)
-        cast.runs[f"story {token}"] = await engine.resolve(told["status"]["storyRunRef"]["name"])
+        answer = await engine.trigger(None if hears else "orders", {"n": 5}, impulse=hears, token=token)
+        cast.runs[f"story {token}"] = await engine.resolve(answer["status"]["storyRunRef"]["name"])
     await world.settle()
     return cast
 
@@ -148,8 +148,8 @@ async def leave(world: World, cast: Cast) -> None:
         signal = i.Signal("go", jsontext.encode(word), key)
         assert await store.send(Message(cast.runs["told"], now, i.encode(signal))) is not None
     client = Client(store, languages(lambda provider: True), world.clock, None)
-    told = await Requests(client).trigger("orders", {"n": 6}, token="three")
-    assert told.get("status", {}).get("decision", "Pending") == "Pending"
+    answer = await Requests(client).trigger("orders", {"n": 6}, token="three")
+    assert answer.get("status", {}).get("decision", "Pending") == "Pending"
     await store.close()
 
 

@@ -67,6 +67,6 @@ async def status(run: str) -> dict[str, str]:
 
 if __name__ == "__main__":
     for name in sys.argv[2:]:
-        given, _, what = name.partition("=")
-        perdure.provider(given)(globals()[what or given])
+        provider, _, what = name.partition("=")
+        perdure.provider(provider)(globals()[what or provider])
     uvicorn.run(app, port=0)

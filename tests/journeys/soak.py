@@ -153,32 +153,38 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def page(found: dict[str, Any]) -> str:
+def page(figures: dict[str, Any]) -> str:
     """The figures as they stand in the page."""
-    faults = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in found["faults"].items())
-    memory = found["memory"]
+    faults = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in figures["faults"].items())
+    memory = figures["memory"]
     rows = [
-        ("when, machine", f"{found['when']}; {found['machine']}; PostgreSQL {found['postgresql']} on the same machine"),
+        (
+            "when, machine",
+            f"{figures['when']}; {figures['machine']}; PostgreSQL {figures['postgresql']} on the same machine",
+        ),
         (
             "length, seed",
-            f"{found['minutes']} minutes of faults, seed {found['seed']}, lease {found['lease_seconds']:g} s",
+            f"{figures['minutes']} minutes of faults, seed {figures['seed']}, lease {figures['lease_seconds']:g} s",
         ),
-        ("load", f"{found['orders']} orders: {found['runs']} runs, {found['tasks']} tasks, {found['events']} events"),
-        ("pace", f"{found['runs_per_second']} runs per second, as configured, during the faults too"),
-        ("faults", f"{sum(found['faults'].values())}: {faults}"),
+        (
+            "load",
+            f"{figures['orders']} orders: {figures['runs']} runs, {figures['tasks']} tasks, {figures['events']} events",
+        ),
+        ("pace", f"{figures['runs_per_second']} runs per second, as configured, during the faults too"),
+        ("faults", f"{sum(figures['faults'].values())}: {faults}"),
         (
             "take-over after kill -9",
-            f"{found['takeovers']['count']} measured, median {found['takeovers'].get('median', 0)} s,"
-            f" slowest {found['takeovers'].get('max', 0)} s",
+            f"{figures['takeovers']['count']} measured, median {figures['takeovers'].get('median', 0)} s,"
+            f" slowest {figures['takeovers'].get('max', 0)} s",
         ),
         (
             "repeated",
-            f"{found['redelivered']} tasks delivered again; {found['in_doubt']} effects in doubt;"
-            f" {found['charges_repeated']} of {found['charges']} charges repeated a key, each was performed once",
+            f"{figures['redelivered']} tasks delivered again; {figures['in_doubt']} effects in doubt;"
+            f" {figures['charges_repeated']} of {figures['charges']} charges repeated a key, each was performed once",
         ),
         (
             "control messages",
-            f"{found['words']} acknowledged: each took effect, or is one of {found['words_declined']} that were"
+            f"{figures['words']} acknowledged: each took effect, or is one of {figures['words_declined']} that were"
             " declined, with a reason in the log",
         ),
         (
@@ -186,25 +192,25 @@ def page(found: dict[str, Any]) -> str:
             f"{memory['early_megabytes']} MB early, {memory['late_megabytes']} MB late in a life of"
             f" {memory['lived_seconds']:.0f} s; at most {memory['most_megabytes']} MB",
         ),
-        ("after the last fault", f"everything had ended {found['seconds_until_all_ended']} s later"),
-        ("problems found", f"**{len(found['wrong'])}**"),
+        ("after the last fault", f"everything had ended {figures['seconds_until_all_ended']} s later"),
+        ("problems found", f"**{len(figures['wrong'])}**"),
     ]
-    lines = ["| | |", "| --- | --- |", *(f"| {name} | {said} |" for name, said in rows), ""]
+    lines = ["| | |", "| --- | --- |", *(f"| {name} | {text} |" for name, text in rows), ""]
     lines += ["| language | runs | median | 99 % | longest |", "| --- | ---: | ---: | ---: | ---: |"]
-    for language, one in found["run_seconds"].items():
-        lines.append(f"| {language} | {one['runs']} | {one['median']} s | {one['p99']} s | {one['max']} s |")
+    for language, times in figures["run_seconds"].items():
+        lines.append(f"| {language} | {times['runs']} | {times['median']} s | {times['p99']} s | {times['max']} s |")
     lines += ["", "| table, with its indexes | MB | rows |", "| --- | ---: | ---: |"]
-    lines += [f"| {one['table']} | {one['megabytes']} | {one['rows']} |" for one in found["tables"]]
+    lines += [f"| {table['table']} | {table['megabytes']} | {table['rows']} |" for table in figures["tables"]]
     return "\n".join(lines)
 
 
-def write(found: dict[str, Any]) -> None:
+def write(figures: dict[str, Any]) -> None:
     text = PAGE.read_text()
     before, after = text.split(BEGIN)[0], text.split(END)[1]
-    PAGE.write_text(f"{before}{BEGIN}\n\n{page(found)}\n\n{END}{after}")
+    PAGE.write_text(f"{before}{BEGIN}\n\n{page(figures)}\n\n{END}{after}")
 
 
-async def play(told: ChaosSettings) -> dict[str, Any]:
+async def play(settings: ChaosSettings) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="perdure-soak-") as name:
         folder = Path(name)
         calm = await without_faults(folder)
@@ -215,7 +221,7 @@ async def play(told: ChaosSettings) -> dict[str, Any]:
             watches.append(Watch(cluster, database))
             return watches[-1]
 
-        report = await with_faults(folder, calm, told, watching=watching)
+        report = await with_faults(folder, calm, settings, watching=watching)
         print(report.explain(), file=sys.stderr)
         for when, fault, seconds in report.faults:
             print(f"  {time.strftime('%H:%M:%S', time.gmtime(when))} {fault}, {seconds:.1f} s", file=sys.stderr)
@@ -235,16 +241,16 @@ def main() -> int:
     asked = parser.parse_args()
     if not asked.write:
         seconds = asked.minutes * 60
-        told = ChaosSettings(
+        settings = ChaosSettings(
             runs=int(seconds * asked.pace), seconds=seconds, seed=asked.seed, version=asked.postgres, lease=asked.lease
         )
-        found = asyncio.run(play(told))
+        figures = asyncio.run(play(settings))
         FIGURES.parent.mkdir(exist_ok=True)
-        FIGURES.write_text(json.dumps(found, indent=2) + "\n")
-    found = json.loads(FIGURES.read_text())
-    write(found)
-    print(page(found))
-    return 1 if found["wrong"] else 0
+        FIGURES.write_text(json.dumps(figures, indent=2) + "\n")
+    figures = json.loads(FIGURES.read_text())
+    write(figures)
+    print(page(figures))
+    return 1 if figures["wrong"] else 0
 
 
 if __name__ == "__main__":

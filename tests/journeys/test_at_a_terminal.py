@@ -70,12 +70,12 @@ def test_a_release_is_killed_at_its_gate_approved_elsewhere_and_resumed(commands
     release = str(EXAMPLES / "stories" / "release.yaml")
     terminal = commands.start("run", release, "--input", '{"env": "prod"}')
     run = terminal.run
-    said = terminal.hear("gate 'approve'")
+    text = terminal.hear("gate 'approve'")
     terminal.kill()
     terminal.end()
     waits = commands.here("show", run).out
-    approval = re.search(rf"perdure (approve {run} approve)$", said.strip())
-    assert approval is not None, said
+    approval = re.search(rf"perdure (approve {run} approve)$", text.strip())
+    assert approval is not None, text
     done = commands(*approval[1].split(), "--by", "Ada", "--message", "looks good")
     decided = commands.here("show", run).out
     result = commands("resume", run).out
@@ -105,20 +105,20 @@ def test_one_failure_of_a_hundred_is_found_understood_and_redriven(commands: Com
     (folder / "start.py").write_text(START)
     subprocess.run([sys.executable, "start.py"], cwd=folder, check=True, timeout=120)
 
-    (found,) = commands.here("ps", "--status", "failed", "--json").json
+    (run,) = commands.here("ps", "--status", "failed", "--json").json
     listed = commands.here("ps", "--status", "failed").out
-    shown = commands.here("show", found["id"]).out
+    shown = commands.here("show", run["id"]).out
     dry = commands.here("redrive", "--status", "failed", "--dry-run")
     (folder / "bank-is-up").touch()
     redriven = commands("redrive", "--status", "failed", "--yes")
-    resumed = commands("resume", found["id"], "--load", "shop.py")
-    finished = commands.here("show", found["id"]).out
+    resumed = commands("resume", run["id"], "--load", "shop.py")
+    finished = commands.here("show", run["id"]).out
 
-    assert found["labels"] == {"order": "37"} and "the bank does not answer" in listed
+    assert run["labels"] == {"order": "37"} and "the bank does not answer" in listed
     assert "step 'charge', attempt 1: Provider.Call.JourneyCharge.Errors.ConnectionError" in shown
     assert "at shop.py:17 in charge\n" in shown and "in order, line 15" in shown
     assert len(commands.here("ps", "--all", "--json").json) == 100
-    assert dry.out.split() == [found["id"]] and "1 run would be reopened" in dry.err
+    assert dry.out.split() == [run["id"]] and "1 run would be reopened" in dry.err
     assert "1 run: reopened" in redriven.err and resumed.out == "paid 37\n"
     assert re.search(r"✓ reserve .*\n +✓ charge .*2 times, 1 failed\n +✓ done ", finished)
     assert commands.here("ps", "--status", "failed", "--json").json == []

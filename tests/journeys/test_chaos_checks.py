@@ -47,7 +47,7 @@ IN_THE_STORE: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize("fault", IN_THE_STORE)
 async def test_a_fault_planted_in_the_store_is_noticed(calm: "Calm", tmp_path: Path, fault: str) -> None:
-    statement, said = IN_THE_STORE[fault]
+    statement, message = IN_THE_STORE[fault]
     copied = Path(shutil.copy(calm.url.removeprefix("sqlite:///"), tmp_path / "planted.db"))
     connection = apsw.Connection(str(copied))
     connection.execute(statement)
@@ -56,7 +56,7 @@ async def test_a_fault_planted_in_the_store_is_noticed(calm: "Calm", tmp_path: P
 
     wrong = await calm.find_problems(f"sqlite:///{copied}", calm.receiver)
 
-    assert any(said in one for one in wrong), wrong
+    assert any(message in problem for problem in wrong), wrong
 
 
 def _effect_done_twice(receiver: "Receiver") -> None:
@@ -82,7 +82,7 @@ def _task_ran_again(receiver: "Receiver") -> None:
 
 def _task_began_late(receiver: "Receiver") -> None:
     call = _later(receiver, "/began")
-    receiver.calls[next(n for n, one in enumerate(receiver.calls) if one.path == "/began")] = call
+    receiver.calls[next(n for n, other in enumerate(receiver.calls) if other.path == "/began")] = call
 
 
 def _stranger_ran(receiver: "Receiver") -> None:
@@ -96,7 +96,7 @@ def _next_delivery_unrecorded(receiver: "Receiver") -> None:
 
 
 def _later(receiver: "Receiver", path: str) -> "Call":
-    call = next(one for one in receiver.calls if one.path == path)
+    call = next(request for request in receiver.calls if request.path == path)
     return type(call)(call.path, call.said, call.at + 60, call.recorded_at + 60_000_000)
 
 
@@ -128,11 +128,11 @@ OUTSIDE: dict[str, tuple[Callable[["Receiver"], None], str]] = {
 async def test_a_fault_planted_outside_is_noticed(calm: "Calm", fault: str) -> None:
     from tests.journeys.chaos.receiver import Receiver
 
-    plant, said = OUTSIDE[fault]
+    plant, message = OUTSIDE[fault]
     seen = calm.receiver
     planted = Receiver(list(seen.calls), {key: list(calls) for key, calls in seen.performed.items()})
     plant(planted)
 
     wrong = await calm.find_problems(calm.url, planted)
 
-    assert any(said in one for one in wrong), wrong
+    assert any(message in problem for problem in wrong), wrong

@@ -87,8 +87,8 @@ class Place:
     def noted(self, word: str) -> list[tuple[int, int]]:
         """Delivery and process of each task that said so."""
         lines = self.notes.read_text().splitlines() if self.notes.exists() else []
-        found = [line.split() for line in lines]
-        return [(int(delivery), int(one)) for said, delivery, one in found if said == word]
+        rows = [line.split() for line in lines]
+        return [(int(delivery), int(process)) for label, delivery, process in rows if label == word]
 
     def status(self, run: str) -> str:
         rows = self.query(f"SELECT status FROM {{}}runs WHERE id = '{run}'")
@@ -126,8 +126,8 @@ class Place:
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     store = f"sqlite:///{tmp_path / 'runs.db'}"
     if request.param == "postgres":
-        given = conninfo_to_dict(request.getfixturevalue("postgres_url"))
-        store = f"postgresql://{given['user']}@{given['host']}:{given['port']}/{given['dbname']}"
+        parameters = conninfo_to_dict(request.getfixturevalue("postgres_url"))
+        store = f"postgresql://{parameters['user']}@{parameters['host']}:{parameters['port']}/{parameters['dbname']}"
     perdure = CommandLine(tmp_path)
     yield Place(perdure, store)
     perdure.end_all()

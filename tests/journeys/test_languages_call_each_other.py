@@ -47,11 +47,11 @@ def parent(task: str) -> str:
     return playbook("workflow: [{step: a, tool: {kind: playbook, " + task + "}}]")
 
 
-async def play(folder: Path, text: str, given: Any = None, **applied: str) -> dict[str, Any]:
+async def play(folder: Path, text: str, inputs: Any = None, **applied: str) -> dict[str, Any]:
     """What `run --json` would print."""
     files = [AppliedDocument(f"folder/{name}.json", kid) for name, kid in applied.items()]
     async with perdure.Engine(f"sqlite:///{folder}/runs.db") as engine:
-        handle = await engine.start(text.encode(), given, applied=files)
+        handle = await engine.start(text.encode(), inputs, applied=files)
         async with asyncio.timeout(60):
             await engine.wait(handle.id)
         shown = await handle.show()
@@ -74,9 +74,9 @@ async def test_a_playbook_calls_a_flow_by_its_file_s_name(tmp_path: Path) -> Non
 
 async def test_a_playbook_tells_a_flow_its_arguments(tmp_path: Path) -> None:
     parameters = {"type": "object", "required": ["who"], "properties": {"who": {"type": "string"}}}
-    told = flow({"provider": MOCK, "with": {"value": "{{ vars.who }}"}}, parameters=parameters)
+    child = flow({"provider": MOCK, "with": {"value": "{{ vars.who }}"}}, parameters=parameters)
 
-    shown = await play(tmp_path, parent("path: told, arguments: {who: Ada}"), told=told)
+    shown = await play(tmp_path, parent("path: told, arguments: {who: Ada}"), told=child)
 
     assert shown["result"]["result"] == "Ada"
 

@@ -33,9 +33,9 @@ def test_three_servers_on_postgresql_end_every_run_as_if_nothing_had_happened(tm
     """
     from tests.journeys.chaos.scenario import ChaosSettings, with_faults, without_faults
 
-    told = ChaosSettings(runs=int(SECONDS * 7), seconds=SECONDS, seed=SEED, version=VERSION)
+    settings = ChaosSettings(runs=int(SECONDS * 7), seconds=SECONDS, seed=SEED, version=VERSION)
     calm = asyncio.run(without_faults(tmp_path))
-    report = asyncio.run(with_faults(tmp_path, calm, told))
+    report = asyncio.run(with_faults(tmp_path, calm, settings))
 
     assert report.wrong == [], report.explain()
     assert report.injected
@@ -51,9 +51,9 @@ def test_workers_elsewhere_and_their_servers_fail_and_every_task_ends_once(tmp_p
     """
     from tests.journeys.chaos.scenario import ChaosSettings, with_faults, without_faults
 
-    told = ChaosSettings(runs=int(SECONDS * 3), seconds=SECONDS, seed=SEED, version=VERSION, workers=4, timeout=240)
+    settings = ChaosSettings(runs=int(SECONDS * 3), seconds=SECONDS, seed=SEED, version=VERSION, workers=4, timeout=240)
     calm = asyncio.run(without_faults(tmp_path))
-    report = asyncio.run(with_faults(tmp_path, calm, told))
+    report = asyncio.run(with_faults(tmp_path, calm, settings))
 
     assert report.wrong == [], report.explain()
     assert report.injected

@@ -37,14 +37,14 @@ class Replica:
             env={**os.environ, "PERDURE_DB_LEASE": "2", **environment},
         )
         assert self.process.stderr is not None
-        said = ""
+        output = ""
         for line in self.process.stderr:
-            said += line
-            if (found := LISTENS.search(line)) is not None:
-                self.port = int(found[1])
+            output += line
+            if (match := LISTENS.search(line)) is not None:
+                self.port = int(match[1])
                 break
         else:
-            raise AssertionError(said)
+            raise AssertionError(output)
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SIGNAL_PATIENCE)
@@ -66,10 +66,10 @@ class Replica:
 def started() -> Iterator[list[Replica]]:
     replicas: list[Replica] = []
     yield replicas
-    for one in replicas:
-        one.kill()
-        assert one.process.stderr is not None
-        one.process.stderr.close()
+    for replica in replicas:
+        replica.kill()
+        assert replica.process.stderr is not None
+        replica.process.stderr.close()
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ async def test_the_runs_of_a_killed_replica_go_on_in_another(url: str, orders: C
         for item in ("rice", "salt"):
             second.ask("POST", f"/runs/{runs[item]}/paid")
 
-        assert [one.result() for one in results] == [
+        assert [result.result() for result in results] == [
             {"box": f"packed from shelf of {item}"} for item in ("tea", "rice")
         ]
     assert second.ask("GET", f"/runs/{runs['salt']}") == {"box": "packed from shelf of salt"}

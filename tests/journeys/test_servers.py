@@ -84,8 +84,8 @@ class Fleet:
     def noted(self, word: str) -> list[tuple[str, int, int]]:
         """What tasks said: idempotency key, delivery, process."""
         lines = self.notes.read_text().splitlines() if self.notes.exists() else []
-        found = [line.split() for line in lines]
-        return [(key, int(delivery), int(process)) for said, key, delivery, process in found if said == word]
+        rows = [line.split() for line in lines]
+        return [(key, int(delivery), int(process)) for label, key, delivery, process in rows if label == word]
 
     def go(self) -> None:
         Path(f"{self.notes}-go").touch()
@@ -125,33 +125,35 @@ def until(holds: Callable[[], Any], seconds: float = 90.0) -> float:
 def fleet(tmp_path: Path, postgres_url: str) -> Iterator[Fleet]:
     from psycopg.conninfo import conninfo_to_dict
 
-    given = conninfo_to_dict(postgres_url)
+    parameters = conninfo_to_dict(postgres_url)
     perdure = CommandLine(tmp_path)
-    yield Fleet(perdure, f"postgresql://{given['user']}@{given['host']}:{given['port']}/{given['dbname']}")
-    for one in perdure.started:
-        if one.process.poll() is None:
-            one.process.send_signal(signal.SIGCONT)
-            one.process.kill()
-    for one in perdure.started:
-        if one.process.stderr is not None and not one.process.stderr.closed:
-            sys.stderr.write(f"process {one.process.pid} said:\n{one.end().err}\n")
+    yield Fleet(
+        perdure, f"postgresql://{parameters['user']}@{parameters['host']}:{parameters['port']}/{parameters['dbname']}"
+    )
+    for server in perdure.started:
+        if server.process.poll() is None:
+            server.process.send_signal(signal.SIGCONT)
+            server.process.kill()
+    for server in perdure.started:
+        if server.process.stderr is not None and not server.process.stderr.closed:
+            sys.stderr.write(f"process {server.process.pid} said:\n{server.end().err}\n")
 
 
 def test_servers_share_what_there_is_as_they_come_and_go(fleet: Fleet) -> None:
     """Invariant 21: a fair part each; on SIGTERM the others have the rest at once."""
-    one = fleet.serve()
-    until(lambda: fleet.shares() == {one.process.pid: 64})
-    two = fleet.serve()
-    until(lambda: fleet.shares() == {one.process.pid: 32, two.process.pid: 32})
-    three = fleet.serve()
+    first = fleet.serve()
+    until(lambda: fleet.shares() == {first.process.pid: 64})
+    second = fleet.serve()
+    until(lambda: fleet.shares() == {first.process.pid: 32, second.process.pid: 32})
+    third = fleet.serve()
     until(lambda: sorted(fleet.shares().values()) == [21, 21, 22])
-    two.send(signal.SIGTERM)
-    assert two.end().code == 0
-    took = until(lambda: fleet.shares() == {one.process.pid: 32, three.process.pid: 32})
+    second.send(signal.SIGTERM)
+    assert second.end().code == 0
+    took = until(lambda: fleet.shares() == {first.process.pid: 32, third.process.pid: 32})
     assert took < LEASE, "they were told, they need not wait for a lease to end"
-    one.send(signal.SIGTERM)
-    assert one.end().code == 0
-    until(lambda: fleet.shares() == {three.process.pid: 64})
+    first.send(signal.SIGTERM)
+    assert first.end().code == 0
+    until(lambda: fleet.shares() == {third.process.pid: 64})
 
 
 def test_a_detached_run_is_done_by_a_server(fleet: Fleet) -> None:
@@ -167,13 +169,13 @@ def test_a_detached_run_is_done_by_a_server(fleet: Fleet) -> None:
 
 def test_a_killed_server_is_taken_over_within_its_lease(fleet: Fleet) -> None:
     """Invariant 21: its open task is delivered again, its finished ones are not."""
-    one = fleet.serve()
+    first = fleet.serve()
     run = fleet.detach({"call": "work"}, {"call": "wait", "save": "x"}, {"return": "$x"})
     until(lambda: fleet.noted("wait"))
-    two = fleet.serve()
+    second = fleet.serve()
     fleet.serve()
-    until(lambda: sorted(fleet.shares().values()) == [21, 21, 22] or one.process.pid in fleet.shares())
-    one.kill()
+    until(lambda: sorted(fleet.shares().values()) == [21, 21, 22] or first.process.pid in fleet.shares())
+    first.kill()
     took = until(lambda: len(fleet.noted("wait")) == 2)
     fleet.go()
     until(lambda: fleet.status(run) == "succeeded")
@@ -181,7 +183,7 @@ def test_a_killed_server_is_taken_over_within_its_lease(fleet: Fleet) -> None:
     assert took < LEASE * 4
     assert [delivery for _, delivery, _ in fleet.noted("wait")] == [1, 2]
     assert len(fleet.noted("work")) == 1
-    assert two.process.poll() is None
+    assert second.process.poll() is None
 
 
 def test_a_run_of_a_killed_process_is_taken_up_by_a_server(fleet: Fleet) -> None:
@@ -202,22 +204,22 @@ def test_a_run_of_a_killed_process_is_taken_up_by_a_server(fleet: Fleet) -> None
 
 def test_a_server_that_was_stopped_beyond_its_lease_writes_nothing_and_joins_anew(fleet: Fleet) -> None:
     """Invariant 22: it wakes up late, stops its task, and goes on as a server among others."""
-    one = fleet.serve()
+    first = fleet.serve()
     run = fleet.detach({"call": "wait", "save": "x"}, {"return": "$x"})
     until(lambda: fleet.noted("wait"))
-    os.kill(one.process.pid, signal.SIGSTOP)
-    two = fleet.serve()
+    os.kill(first.process.pid, signal.SIGSTOP)
+    second = fleet.serve()
     until(lambda: len(fleet.noted("wait")) == 2)
     before = fleet.query("SELECT count(*) FROM perdure.log")
-    os.kill(one.process.pid, signal.SIGCONT)
+    os.kill(first.process.pid, signal.SIGCONT)
     until(lambda: fleet.noted("stopped"))
-    until(lambda: set(fleet.shares()) == {one.process.pid, two.process.pid})
+    until(lambda: set(fleet.shares()) == {first.process.pid, second.process.pid})
     assert fleet.query("SELECT count(*) FROM perdure.log") == before, "a late owner writes nothing"
     fleet.go()
     until(lambda: fleet.status(run) == "succeeded")
 
-    assert [(delivery, process) for _, delivery, process in fleet.noted("done")] == [(2, two.process.pid)]
-    assert [process for _, _, process in fleet.noted("stopped")] == [one.process.pid]
+    assert [(delivery, process) for _, delivery, process in fleet.noted("done")] == [(2, second.process.pid)]
+    assert [process for _, _, process in fleet.noted("stopped")] == [first.process.pid]
 
 
 def test_work_is_not_done_twice_because_servers_come_and_go(fleet: Fleet) -> None:
@@ -405,7 +407,7 @@ def test_an_outage_does_not_fill_the_log(asleep: tuple[CommandLine, OwnServer, s
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--health", "99999"), "is not a port"),
         (("--health", "x"), "is not a port"),
@@ -414,14 +416,14 @@ def test_an_outage_does_not_fill_the_log(asleep: tuple[CommandLine, OwnServer, s
         (("--grace", "-1"), "not a duration"),
     ],
 )
-def test_words_that_make_no_sense_are_told_at_once(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+def test_words_that_make_no_sense_are_told_at_once(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
     done = CommandLine(tmp_path)("serve", *words, code=2)
-    assert said in done.err and "unexpected" not in done.err
+    assert message in done.err and "unexpected" not in done.err
 
 
 def test_a_server_that_leaves_names_those_who_go_on(fleet: Fleet) -> None:
-    one, two = fleet.serve(), fleet.serve()
-    one.send(signal.SIGTERM)
-    assert "The other servers continue them." in one.end().err
-    two.send(signal.SIGTERM)
-    assert "Continue with: perdure serve" in two.end().err
+    first, second = fleet.serve(), fleet.serve()
+    first.send(signal.SIGTERM)
+    assert "The other servers continue them." in first.end().err
+    second.send(signal.SIGTERM)
+    assert "Continue with: perdure serve" in second.end().err

@@ -90,10 +90,10 @@ async def test_open_runs_of_every_language_end_elsewhere_as_they_would_have_at_h
             for kind, name in (("sqlite", "home"), (way[0], "old"), (way[1], "new"))
         ]
         stayed = await life(tmp_path, home, home)
-        assert {name for name, one in stayed.items() if one["status"] is not Status.SUCCEEDED} == set()
+        assert {name for name, state in stayed.items() if state["status"] is not Status.SUCCEEDED} == set()
 
         moved = await life(tmp_path, old, new)
 
-        for name, one in stayed.items():
-            assert list(differences(one, moved[name])) == [], name
+        for name, state in stayed.items():
+            assert list(differences(state, moved[name])) == [], name
         assert findings(new) == []

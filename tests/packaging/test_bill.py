@@ -15,7 +15,10 @@ from requirements import bill, lowest
 
 ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-DECLARED = [*PROJECT["dependencies"], *(one for extra in PROJECT["optional-dependencies"].values() for one in extra)]
+DECLARED = [
+    *PROJECT["dependencies"],
+    *(requirement for extra in PROJECT["optional-dependencies"].values() for requirement in extra),
+]
 
 
 @pytest.mark.parametrize("requirement", DECLARED)
@@ -28,9 +31,9 @@ def test_the_lock_is_within_the_bounds(requirement: str) -> None:
     """What the tests run with is what users may have."""
     from packaging.requirements import Requirement
 
-    wanted = Requirement(requirement)
-    locked = re.search(rf"^{wanted.name}==([^ ]+)", (ROOT / "requirements" / "dev.lock").read_text("utf-8"), re.M)
-    assert locked and wanted.specifier.contains(locked[1])
+    declared = Requirement(requirement)
+    locked = re.search(rf"^{declared.name}==([^ ]+)", (ROOT / "requirements" / "dev.lock").read_text("utf-8"), re.M)
+    assert locked and declared.specifier.contains(locked[1])
 
 
 def test_lower_bounds_are_exact_versions() -> None:
@@ -63,10 +66,12 @@ def test_a_wheel_carries_the_bill(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as packed:
         (name,) = [name for name in packed.namelist() if "/sboms/" in name]
         text = packed.read(name).decode()
-    found = json.loads(text)
-    assert (found["bomFormat"], found["specVersion"]) == ("CycloneDX", "1.6")
-    assert found == bill.cyclonedx(bill.collected(), metadata.version("perdure"))
-    assert {one["name"] for one in found["components"]} == {part["name"] for part in bill.collected()}
+    document = json.loads(text)
+    assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.6")
+    assert document == bill.cyclonedx(bill.collected(), metadata.version("perdure"))
+    assert {component["name"] for component in document["components"]} == {part["name"] for part in bill.collected()}
     assert "://" not in text
-    known = {one["bom-ref"] for one in found["components"]} | {found["metadata"]["component"]["bom-ref"]}
-    assert all({one["ref"], *one["dependsOn"]} <= known for one in found["dependencies"])
+    known = {component["bom-ref"] for component in document["components"]} | {
+        document["metadata"]["component"]["bom-ref"]
+    }
+    assert all({dependency["ref"], *dependency["dependsOn"]} <= known for dependency in document["dependencies"])

@@ -87,8 +87,8 @@ class Interleavings(RuleBasedStateMachine):
         self.ended = 0
         self._offer(i.Start("drill", digest(text), "any", b"null", b"{}", 7))
 
-    def _offer(self, given: i.Input) -> i.InputAnswer:
-        turn = Turn(self.live, given, self.now, self.now)
+    def _offer(self, message: i.Input) -> i.InputAnswer:
+        turn = Turn(self.live, message, self.now, self.now)
         assert decide(turn, LIMITS) is None
         if turn.events:
             self.log.append(encode_turns([(turn.now, turn.events)]))
@@ -130,7 +130,7 @@ class Interleavings(RuleBasedStateMachine):
     def time_passes(self, seconds: int) -> None:
         self.now += seconds * SECOND
         timers = self.live.state.timers.items()
-        due = sorted((one.rank >= i.CONTROL_WAIT_RANK, one.due, one.rank, number) for number, one in timers)
+        due = sorted((timer.rank >= i.CONTROL_WAIT_RANK, timer.due, timer.rank, number) for number, timer in timers)
         for _, instant, _, number in due:  # waits for a word run out when nothing else is left
             if instant <= self.now:
                 self._offer(i.TimerDue(number))
@@ -144,14 +144,14 @@ class Interleavings(RuleBasedStateMachine):
         """A row: all are accepted, then moves are made; what is refused in it leaves a trace."""
         places = deferred_places(words)
         turns = []
-        for place, given in enumerate(words):
-            turn = Turn(self.live, given, self.now, self.now)
+        for place, message in enumerate(words):
+            turn = Turn(self.live, message, self.now, self.now)
             turn.is_acknowledged = True
             assert decide(turn, LIMITS, is_held=place in places, owes_moves=place - 1 in places) is None
             assert not (turn.moves and place in places)
             turns.append((turn.now, turn.events))
         if any(events for _, events in turns):
-            self.log.append(encode_turns([one for one in turns if one[1]]))
+            self.log.append(encode_turns([entry for entry in turns if entry[1]]))
         self.ended += sum(type(event).__name__ == "RunEnded" for _, events in turns for event in events)
 
     @rule(data=st.data(), outcome=OUTCOMES)

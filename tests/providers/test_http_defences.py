@@ -385,8 +385,8 @@ def test_names_that_nobody_resolves_hold_up_no_other_run(
                 value = {"url": url, "timeout": 0.02 if run == "hostile" else 10}
                 return worker.run(task("http", value, task=number, run=RunId(run)), Ledger())
 
-            told = await asyncio.gather(*(ask(f"http://a{n}.hostile/", n, "hostile") for n in range(100)))
-            assert {failure_of(item)[0] for item in told} == {"Provider.Call.Http.Timeout"}
+            outcomes = await asyncio.gather(*(ask(f"http://a{n}.hostile/", n, "hostile") for n in range(100)))
+            assert {failure_of(item)[0] for item in outcomes} == {"Provider.Call.Http.Timeout"}
             answered = await ask(server.url.replace("127.0.0.1", "localhost"), 1, "good")
             assert value_of(answered)["status"] == 200
         answer.set()

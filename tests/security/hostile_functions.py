@@ -13,9 +13,9 @@ from perdure.providers.isolation import frames
 
 def parent() -> socket.socket:
     """The connection to the engine, which code of the same process can always find."""
-    line: Any = next(one for one in gc.get_objects() if type(one).__name__ == "ParentConnection")
-    found: socket.socket = line._socket
-    return found
+    line: Any = next(candidate for candidate in gc.get_objects() if type(candidate).__name__ == "ParentConnection")
+    connection: socket.socket = line._socket
+    return connection
 
 
 def announce(size: int) -> int:

@@ -62,8 +62,8 @@ async def test_the_address_of_a_secret_is_the_documents_own(
     """What the document gives by its own defaults counts."""
     monkeypatch.setenv("PERDURE_SECRET_CLOUD", f"c-{secrets.token_hex(8)}")
     address = f"http://127.0.0.1:{manager.server_address[1]}"
-    provider, fields, given = CASES[case]
-    fields, given = fields.replace("ADDRESS", address), given.replace("ADDRESS", address)
+    provider, fields, template = CASES[case]
+    fields, template = fields.replace("ADDRESS", address), template.replace("ADDRESS", address)
     entry = f"provider: {provider}, auth: cloud, {fields}, map: {{k: public}}"
     cloud = "{name: cloud, kind: secret_manager, map: {token: CLOUD}}"
     if kind == "entry":
@@ -72,11 +72,11 @@ async def test_the_address_of_a_secret_is_the_documents_own(
     else:
         keychain = f"[{cloud}]"
         task = f"{{kind: secrets, {entry}}}"
-    default = json.dumps({"w": given if is_default else ""})
+    default = json.dumps({"w": template if is_default else ""})
     text = playbook(f"workload: {default}\nkeychain: {keychain}\nworkflow: [{{step: s, tool: {task}}}]")
 
     async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
-        run = await engine.start(text.encode(), {} if is_default else {"w": given})
+        run = await engine.start(text.encode(), {} if is_default else {"w": template})
         await asyncio.wait_for(engine.wait(run.id), 60)
         shown = await run.show()
 

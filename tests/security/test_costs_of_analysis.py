@@ -98,9 +98,9 @@ def test_places_in_a_flow_are_found_with_one_reading(monkeypatch: pytest.MonkeyP
     language, program = parsed("flow", text)
     reads = counted_calls(monkeypatch, "perdure.dialects.flow.document.reader.jsontext.decode")
 
-    found = list(language.find_places(text.encode(), program, [("steps", "b"), ("steps", "c")]))
+    places = list(language.find_places(text.encode(), program, [("steps", "b"), ("steps", "c")]))
 
-    assert [line for _, line in found] == [8, 11]
+    assert [line for _, line in places] == [8, 11]
     assert len(reads) == 1
 
 

@@ -64,8 +64,8 @@ def test_what_reads_whole_runs_or_lists_is_expensive() -> None:
     paths = [f"{below}/{name}" for name in ("events", "effects", "values/{digest}", "picture", "graph", "steps", "why")]
     paths += ["/api/v1/resources/{kind}", "/api/v1/resources/{kind}/{namespace}", "/api/v1/workers", "/api/v1/pools"]
     paths += ["/api/v1/resources/{kind}/{namespace}/{name}", "/api/executions", "/api/dashboard/stats"]
-    found = {route.path: route.is_expensive for route in ROUTES if route.method == "GET" and route.path in paths}
-    assert found == dict.fromkeys(paths, True)
+    flags = {route.path: route.is_expensive for route in ROUTES if route.method == "GET" and route.path in paths}
+    assert flags == dict.fromkeys(paths, True)
     assert next(route for route in ROUTES if route.path == "/api/executions/cleanup").is_expensive
 
 
@@ -233,8 +233,8 @@ async def test_others_have_their_turn_while_very_many_runs_or_entries_are_read(
     kind: Any = SimpleNamespace(name="Story")
 
     async def read_all() -> None:
-        found = [run.id async for run in all_runs(client, RunFilter())]
-        assert found == sorted(found, reverse=True) and len(set(found)) == count
+        ids = [run.id async for run in all_runs(client, RunFilter())]
+        assert ids == sorted(ids, reverse=True) and len(set(ids)) == count
         assert len([run async for run in all_runs(client, RunFilter(), 7)]) == 7
 
     async def count_usage() -> None:

@@ -29,9 +29,9 @@ class Feed:
         ]
 
     async def read_feed(self, after: int, limit: int) -> FeedPage:
-        found = self.changes[after : after + limit]
-        self.read += len(found)
-        return FeedPage(0, len(self.changes), found)
+        changes = self.changes[after : after + limit]
+        self.read += len(changes)
+        return FeedPage(0, len(self.changes), changes)
 
 
 async def most_in_a_turn(count: Callable[[], int], is_over: Callable[[], bool]) -> int:
@@ -48,7 +48,7 @@ async def test_followers_of_one_caller_read_what_they_have_missed_in_turn() -> N
     """Two hundred who had missed three thousand changes kept everybody else waiting for twenty seconds."""
     store = Feed(1_000)
     feed = ChangeFeed(SimpleNamespace(store=store, clock=SimpleNamespace(now=lambda: 0)), lambda who: True)  # type: ignore[arg-type]
-    told: list[int] = []
+    positions: list[int] = []
 
     async def follow(who: str) -> None:
         messages = feed.follow(RunFilter(), 0, who)
@@ -56,12 +56,12 @@ async def test_followers_of_one_caller_read_what_they_have_missed_in_turn() -> N
         while seen < 1_000:
             seen += (await anext(messages)).count(b"event: status")
         await messages.aclose()
-        told.append(seen)
+        positions.append(seen)
 
     followers = [asyncio.ensure_future(follow(who)) for who in ("ada", "bob") for _ in range(30)]
-    most = await most_in_a_turn(lambda: store.read, lambda: len(told) == 60)
+    most = await most_in_a_turn(lambda: store.read, lambda: len(positions) == 60)
     assert most <= 2 * MISSED_AT_ONCE + 60, "a page for each caller, and a look of each follower"
-    assert set(told) == {1_000}
+    assert set(positions) == {1_000}
     await asyncio.gather(*followers)
 
 
@@ -109,6 +109,6 @@ async def test_what_a_change_means_is_computed_once_for_all_watches(monkeypatch:
     body = b'{"kind":"Story","metadata":{"name":"s"}}'
     change = FeedChange(7, 0, "Story", "red", "s", 1, False, None, None, None, None, {}, None, None, body, facts)
     kind: Any = SimpleNamespace(name="Story")
-    told = await asyncio.gather(*(tail.counted(change, kind) for _ in range(50)))
-    assert counts == 1 and all(changes == told[0] for changes in told)
-    assert [changed.last["metadata"]["name"] for changed in told[0]] == ["s"]
+    changes_of_tails = await asyncio.gather(*(tail.counted(change, kind) for _ in range(50)))
+    assert counts == 1 and all(changes == changes_of_tails[0] for changes in changes_of_tails)
+    assert [changed.last["metadata"]["name"] for changed in changes_of_tails[0]] == ["s"]

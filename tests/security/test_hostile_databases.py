@@ -93,8 +93,8 @@ def hostile_server(sends: str) -> Iterator[HostileServer]:
 
 
 async def ask(server: HostileServer, **arguments: Any) -> Outcome:
-    given = {"port": server.port, "user": "u", "dbname": "d", "query": "SELECT 1", "timeout": 60}
-    return await outcome_of("postgres", given | arguments)
+    defaults = {"port": server.port, "user": "u", "dbname": "d", "query": "SELECT 1", "timeout": 60}
+    return await outcome_of("postgres", defaults | arguments)
 
 
 @pytest.mark.parametrize("sends", ["a row", "notifications"])

@@ -30,8 +30,8 @@ def test_a_span_that_no_clock_has_is_a_mistake(line: CommandLine, span: str) -> 
 
 def test_the_name_of_a_scenario_forges_no_line(line: CommandLine) -> None:
     (line.folder / "f.test.yaml").write_text('name: "first\\nf.test.yaml:9: second: passed"\nexpect: {result: 2}\n')
-    told = line.here("test", "f.test.yaml", code=3).out.splitlines()
-    assert [text for text in told if text.startswith("f.test.yaml:")] == ["f.test.yaml:1: first"]
+    lines = line.here("test", "f.test.yaml", code=3).out.splitlines()
+    assert [text for text in lines if text.startswith("f.test.yaml:")] == ["f.test.yaml:1: first"]
 
 
 def test_a_file_that_a_scenario_names_is_read_up_to_a_limit(line: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,8 +45,8 @@ def test_a_file_that_a_scenario_names_is_read_up_to_a_limit(line: CommandLine, m
 
 def test_a_schedule_that_is_nested_too_deep_is_refused(line: CommandLine) -> None:
     (line.folder / "deep.json").write_text("[" * 100_000)
-    told = line.here("sim", "f.json", "--trace", "deep.json", code=2).err
-    assert "it is not JSON" in told and "unexpected" not in told
+    errors = line.here("sim", "f.json", "--trace", "deep.json", code=2).err
+    assert "it is not JSON" in errors and "unexpected" not in errors
 
 
 def test_a_plan_of_a_move_is_read_up_to_a_limit(line: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,19 +90,19 @@ async def test_a_redirect_takes_the_token_of_a_worker_nowhere() -> None:
             connection.sendall(b"HTTP/1.1 302 Found\r\nLocation: %b/x\r\nContent-Length: 0\r\n\r\n" % location)
             loop.call_soon_threadsafe(was_asked.set)
 
-        said: list[str] = []
+        lines: list[str] = []
         with answering(redirect) as url:
             worker = StreamWorker(
-                url, "planted", worker="w", pools=["p"], providers=["e"], perform=_nothing, say=said.append
+                url, "planted", worker="w", pools=["p"], providers=["e"], perform=_nothing, say=lines.append
             )
             working = asyncio.ensure_future(worker.run())
             async with asyncio.timeout(60):
-                while not said:
+                while not lines:
                     await asyncio.sleep(0.01)
             working.cancel()
             await asyncio.gather(working, return_exceptions=True)
     assert was_asked.is_set() and asked == [], "another host was asked"
-    assert "answered 302" in said[0]
+    assert "answered 302" in lines[0]
 
 
 async def _nothing(connection: Any, step: Any) -> None:

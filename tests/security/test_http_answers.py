@@ -70,8 +70,13 @@ async def test_an_answer_with_thousands_of_headers_is_refused() -> None:
 async def test_headers_of_bearable_number_are_told_as_before() -> None:
     outcome = await http(head(b"A: 1", b"B: 2", b"a: 3", *MANY[:900], b"Content-Length: 2") + b"hi")
 
-    told = value_of(outcome)
-    assert (told["body"], told["headers"]["a"], told["headers"]["b"], len(told["headers"])) == ("hi", "1, 3", "2", 904)
+    answer = value_of(outcome)
+    assert (answer["body"], answer["headers"]["a"], answer["headers"]["b"], len(answer["headers"])) == (
+        "hi",
+        "1, 3",
+        "2",
+        904,
+    )
 
 
 @on_loop

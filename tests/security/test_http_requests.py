@@ -58,9 +58,9 @@ def test_large_content_is_written_by_a_thread(
     places: list[bool] = []
     written = http_module._content
 
-    def watched(*given: Any) -> dict[str, Any]:
+    def watched(*arguments: Any) -> dict[str, Any]:
         places.append(threading.current_thread() is threading.main_thread())
-        return written(*given)
+        return written(*arguments)
 
     monkeypatch.setattr(http_module, "_content", watched)
 

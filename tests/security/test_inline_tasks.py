@@ -36,9 +36,9 @@ def test_many_tasks_that_answer_at_once_give_way(tmp_path: Path, monkeypatch: py
     begun: Counter[int] = Counter()
     perform = Worker.perform
 
-    def counted(self: Worker, *given: Any) -> None:
+    def counted(self: Worker, *arguments: Any) -> None:
         begun[turns] += 1
-        perform(self, *given)
+        perform(self, *arguments)
 
     monkeypatch.setattr(Worker, "perform", counted)
 

@@ -19,11 +19,11 @@ async def outcomes(*calls: tuple[str, dict[str, Any]]) -> list[Outcome]:
             await worker.run(
                 task(
                     "python",
-                    {"function": f"tests.security.hostile_functions:{name}", "arguments": given, "isolated": True},
+                    {"function": f"tests.security.hostile_functions:{name}", "arguments": arguments, "isolated": True},
                 ),
                 Ledger(),
             )
-            for name, given in calls
+            for name, arguments in calls
         ]
 
 
@@ -38,7 +38,11 @@ async def test_a_frame_is_not_read_beyond_the_limit_of_results() -> None:
     assert failure_of(hostile) == ("Platform.ResultTooLarge", False)
     assert details_of(hostile)["limit"] == LIMIT + frames.SLACK
     assert value_of(beside) == 7
-    assert not [one for one in gc.get_objects() if isinstance(one, frames.FrameReader) and len(one._buffer) > 1 << 21]
+    assert not [
+        reader
+        for reader in gc.get_objects()
+        if isinstance(reader, frames.FrameReader) and len(reader._buffer) > 1 << 21
+    ]
 
 
 @on_loop

@@ -86,7 +86,7 @@ def test_windows_of_any_size_give_the_same_value(value: Any, is_ascii: bool) -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ('"' + "a" * 90, "line 1, column 1: Unterminated string"),
         ('["b", "' + "a" * 90 + "\\q" + "a" * 90 + '"]', "line 1, column 98: Invalid \\escape"),
@@ -95,13 +95,13 @@ def test_windows_of_any_size_give_the_same_value(value: Any, is_ascii: bool) -> 
     ],
 )
 def test_a_long_text_that_is_wrong_is_refused_where_it_is_wrong(
-    text: str, told: str, monkeypatch: pytest.MonkeyPatch
+    text: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jsontext, "PIECE", 32)
 
     with pytest.raises(jsontext.NotJson) as refusal:
         jsontext.read_strict(text)
-    assert told in str(refusal.value)
+    assert message in str(refusal.value)
 
 
 def test_no_call_reads_much_of_a_long_text(monkeypatch: pytest.MonkeyPatch) -> None:

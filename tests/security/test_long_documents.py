@@ -77,10 +77,10 @@ def test_suggestions_are_made_for_the_first_mistakes(monkeypatch: pytest.MonkeyP
             for n in range(100)
         ]
         document = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": "p"}, "workflow": workflow}
-    found = _parse(languages()[language], json.dumps(document).encode(), ValidationContext(())).problems
+    reported = _parse(languages()[language], json.dumps(document).encode(), ValidationContext(())).problems
 
-    guessed = [problem for problem in found if "did you mean" in problem.message]
-    assert 0 < len(guessed) <= 10 < len(found)
+    guessed = [problem for problem in reported if "did you mean" in problem.message]
+    assert 0 < len(guessed) <= 10 < len(reported)
     assert problems.guess("stepp", ["step"]) == "; did you mean 'step'?"
 
 
@@ -127,7 +127,7 @@ OLD_TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
 
 @given(st.text("{}% a", max_size=40))
 def test_templates_of_a_legacy_document_are_found_as_a_pattern_finds_them(text: str) -> None:
-    assert _in_templates(text, lambda found: f"<{found}>") == OLD_TEMPLATE.sub(lambda match: f"<{match[0]}>", text)
+    assert _in_templates(text, lambda source: f"<{source}>") == OLD_TEMPLATE.sub(lambda match: f"<{match[0]}>", text)
 
 
 def test_templates_that_are_not_closed_are_looked_for_in_a_time_that_grows_with_the_text() -> None:

@@ -59,9 +59,9 @@ async def test_a_long_run_is_told_traced_and_shown_in_threads(tmp_path: Path, mo
         def observe(owner: Any, name: str) -> None:
             before = getattr(owner, name)
 
-            def observed(*given: Any) -> Any:
+            def observed(*arguments: Any) -> Any:
                 called.append((name, threading.current_thread() is threading.main_thread()))
-                return before(*given)
+                return before(*arguments)
 
             monkeypatch.setattr(owner, name, observed)
 
@@ -175,10 +175,10 @@ async def test_why_a_value_is_what_it_is_says_nothing_of_large_values_and_is_tol
         await run.result()
         monkeypatch.setattr(Retracing, "explain", noting)
         monkeypatch.setattr(jsontext, "encode", refusing)
-        told = await explain_value(engine, run.id, None, "output")
+        answer = await explain_value(engine, run.id, None, "output")
 
-    assert told["value"] == 50_000
-    assert told["chain"][0]["reads"] == [{"path": "vars.big"}]
+    assert answer["value"] == 50_000
+    assert answer["chain"][0]["reads"] == [{"path": "vars.big"}]
     assert threading.main_thread() not in explained_in
 
 

@@ -52,12 +52,12 @@ async def test_times_of_one_impulse_are_started_a_few_at_a_time(
     started, at_work, most = 0, 0, 0
     start = ImpulseSchedules.start
 
-    async def observed(self: ImpulseSchedules, *given: Any) -> Any:
+    async def observed(self: ImpulseSchedules, *arguments: Any) -> Any:
         nonlocal started, at_work, most
         started, at_work = started + 1, at_work + 1
         most = max(most, at_work)
         try:
-            return await start(self, *given)
+            return await start(self, *arguments)
         finally:
             at_work -= 1
 

@@ -95,11 +95,11 @@ async def test_what_takes_long_to_mask_is_masked_in_a_thread(monkeypatch: pytest
     value = json.dumps(["x" * 30] * 20_000 + ["s3cr3t-Value!"]).encode()
     with pytest.raises(TooMuchToCompare):
         mask.outcome(Succeeded(value), QUICK)
-    told: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-    masks.report("family", mask, Succeeded(value), told.set_result)
+    reported: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    masks.report("family", mask, Succeeded(value), reported.set_result)
 
-    assert not told.done()
-    outcome = await told
+    assert not reported.done()
+    outcome = await reported
     assert isinstance(outcome, Succeeded) and isinstance(outcome.value, bytes)
     assert json.loads(outcome.value)[-1] == REDACTED
     assert json.loads(await hide_json(mask, value))[-1] == REDACTED
@@ -112,10 +112,10 @@ async def test_what_is_quick_to_mask_is_masked_at_once() -> None:
     masks = Masks()
     mask = masks.of("family")
     mask.add("s3cr3t-Value!")
-    told: list[Outcome] = []
-    masks.report("family", mask, Succeeded(b'"s3cr3t-Value!"'), told.append)
+    outcomes: list[Outcome] = []
+    masks.report("family", mask, Succeeded(b'"s3cr3t-Value!"'), outcomes.append)
 
-    assert told == [Succeeded(b'"[redacted]"')]
+    assert outcomes == [Succeeded(b'"[redacted]"')]
 
 
 @on_loop

@@ -51,8 +51,8 @@ def test_members_of_a_json_secret_are_in_no_history(perdure: CommandLine) -> Non
 
     done = perdure("run", "story.yaml", "--json", PERDURE_SECRET_shop_login=login)
 
-    given = done.json["stepRuns"]["a"]["status"]["output"]["inputs"]["x"]
-    assert given == {"user": "bob", "password": "[redacted]", "more": {"tokens": ["[redacted]"]}}
+    inputs = done.json["stepRuns"]["a"]["status"]["output"]["inputs"]["x"]
+    assert inputs == {"user": "bob", "password": "[redacted]", "more": {"tokens": ["[redacted]"]}}
     texts = everything_said(perdure, done, written=frozenset({"story.yaml"}))
     assert [where for where, text in texts.items() if password.encode() in text or token.encode() in text] == []
 
@@ -82,8 +82,8 @@ def test_what_is_public_in_a_secret_stays() -> None:
     mask = Mask()
     mask.add(json.dumps({"host": "db.internal", "client_email": "bob@example.org", "mode": "live", "pin": 987654321}))
 
-    told = "bob@example.org asked db.internal, which is live"
-    assert mask.text(told) == told
+    text = "bob@example.org asked db.internal, which is live"
+    assert mask.text(text) == text
     assert mask.data({"pin": 987654321}) == {"pin": "[redacted]"}
 
 
@@ -125,12 +125,12 @@ async def test_an_address_that_is_a_secret_is_in_no_message(
         async with perdure_engine.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
             run = await engine.start(flow)
             await engine.wait(run.id)
-            told = json.dumps([await run.show(), await run.history(raw=True)])
+            output = json.dumps([await run.show(), await run.history(raw=True)])
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
 
     stored = b"".join(path.read_bytes() for path in tmp_path.iterdir())
-    assert "[redacted]" in told and key not in told and other not in told
+    assert "[redacted]" in output and key not in output and other not in output
     assert key.encode() not in stored and other.encode() not in stored

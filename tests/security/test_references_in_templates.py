@@ -52,16 +52,16 @@ def perdure(tmp_path: Path) -> Iterator[CommandLine]:
 def test_an_answer_does_not_name_a_secret_at_the_place_of_one_that_a_template_is_given(perdure: CommandLine) -> None:
     """The Engram's `with`, which nobody has checked together with the step that gives its data."""
     secret = f"k-{secrets.token_hex(12)}"
-    given = {"$bubuTemplateVars": {"v": {"$bubuSecretRef": "shop:admin"}}}
+    value = {"$bubuTemplateVars": {"v": {"$bubuSecretRef": "shop:admin"}}}
     story = STORY.replace("ENGRAM", f"{{x: {{{TEMPLATE}}}}}").replace("STEP", "{y: 1}")
     (perdure.folder / "story.yaml").write_text(story)
-    (perdure.folder / "answer.json").write_text(json.dumps({"given": given}))
+    (perdure.folder / "answer.json").write_text(json.dumps({"given": value}))
 
     perdure("run", "story.yaml", PERDURE_SECRET_shop_admin=secret, PERDURE_SECRET_shop_public="p" * 20)
 
-    told = (perdure.folder / "given.json").read_text()
-    assert secret not in told
-    assert json.loads(told)["inputs"]["x"] == given
+    output = (perdure.folder / "given.json").read_text()
+    assert secret not in output
+    assert json.loads(output)["inputs"]["x"] == value
 
 
 def test_a_reference_among_the_variables_of_a_template_is_refused(perdure: CommandLine) -> None:

@@ -60,7 +60,7 @@ def test_a_large_text_is_read_as_the_decoder_reads_it(
 
     at = data.draw(st.integers(0, len(text)))
     spoilt = text[:at] + data.draw(st.sampled_from(["", ",", "]", "}", "[", '"', "e", ":", "\\\\"])) + text[at + 1 :]
-    assert _read(lambda one: read_large(one, STRICT, window), spoilt) == _read(STRICT.decode, spoilt)
+    assert _read(lambda source: read_large(source, STRICT, window), spoilt) == _read(STRICT.decode, spoilt)
 
 
 @pytest.mark.sampled(2)
@@ -171,19 +171,19 @@ async def test_nobody_keeps_the_body_of_a_request_that_was_answered(is_refused: 
     )
     headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", b"2")]
     scope = {"type": "http", "method": "POST", "path": "/x", "headers": headers, "query_string": b"", "client": None}
-    told: list[Any] = []
+    messages: list[Any] = []
 
     async def receive() -> Any:
         return {"type": "http.request", "body": b"{}", "more_body": False}
 
     async def send(message: Any) -> None:
-        told.append(message)
+        messages.append(message)
 
     gc.collect()
     gc.disable()
     try:
         await Application(server)(scope, receive, send)
-        assert told[0]["status"] == (400 if is_refused else 200)
+        assert messages[0]["status"] == (400 if is_refused else 200)
         assert [planted() for planted in seen] == [None]
     finally:
         gc.enable()

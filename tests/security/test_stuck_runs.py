@@ -28,10 +28,10 @@ def test_why_a_run_is_stuck_quotes_no_secret(
     secret = f"t-{secrets.token_hex(10)}"
     is_broken = False
 
-    def break_off(*given: Any) -> Any:
+    def break_off(*arguments: Any) -> Any:
         if is_broken:
             raise ValueError(f"this is unexpected: {secret}")
-        return moves.advance(*given)
+        return moves.advance(*arguments)
 
     async def get_stuck() -> None:
         nonlocal is_broken
@@ -47,6 +47,6 @@ def test_why_a_run_is_stuck_quotes_no_secret(
 
     line = CommandLine(tmp_path)
     (row,) = [row for row in line.here("ps", "--all", "--json").json if row["stuck"]]
-    told = [line.here(*words, code=None) for words in (("ps",), ("ps", "--json"), ("show", row["id"]))]
+    outputs = [line.here(*words, code=None) for words in (("ps",), ("ps", "--json"), ("show", row["id"]))]
     assert "ValueError" in row["stuck"] and "ValueError" in caplog.text
-    assert secret not in caplog.text + "".join(done.out + done.err for done in told)
+    assert secret not in caplog.text + "".join(done.out + done.err for done in outputs)

@@ -129,10 +129,10 @@ def test_a_stranger_takes_no_place_and_no_line_of_the_log(tmp_path: Path) -> Non
                 except ConnectionResetError:
                     pass
         server.process.send(signal.SIGTERM)
-        said = server.process.end().err
+        errors = server.process.end().err
     finally:
         server.commands.end_all()
-    assert "ASGI" not in said and "Traceback" not in said and "Fatal" not in said, said
+    assert "ASGI" not in errors and "Traceback" not in errors and "Fatal" not in errors, errors
 
 
 class Wire(asyncio.Transport):

@@ -83,9 +83,9 @@ class Api:
 
     def follow(self, path: str, **headers: str) -> "Stream":
         connection = self.connect()
-        given = {"Authorization": f"Bearer {self.token}", "Accept": "text/event-stream"}
+        defaults = {"Authorization": f"Bearer {self.token}", "Accept": "text/event-stream"}
         connection.request(
-            "GET", path, headers=given | {name.replace("_", "-"): text for name, text in headers.items()}
+            "GET", path, headers=defaults | {name.replace("_", "-"): text for name, text in headers.items()}
         )
         response = connection.getresponse()
         return Stream(connection, response)

@@ -143,7 +143,7 @@ def test_token_create_makes_the_store_and_bad_options_are_refused(tmp_path: Path
     perdure("token", "create", "--name", "a b", "--role", "admin", code=2)
     perdure("token", "create", "--name", "w", "--role", "worker", code=2)
     perdure("token", "revoke", "nobody", code=8)
-    assert [one["name"] for one in perdure("token", "list", "--json").json] == ["a"]
+    assert [token["name"] for token in perdure("token", "list", "--json").json] == ["a"]
     server = Server.start(tmp_path)
     assert not (tmp_path / "perdure.db-server" / "admin-token").exists()
     server.stop()
@@ -163,7 +163,7 @@ def test_anonymous_requests_are_for_this_machine_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("--listen", "0.0.0.0:0", "--anonymous", "viewer"), "loopback"),
         (("--listen", "0.0.0.0:0"), "without TLS"),
@@ -171,11 +171,11 @@ def test_anonymous_requests_are_for_this_machine_only(tmp_path: Path) -> None:
         (("--tls", "missing.pem,missing.key"), "missing"),
     ],
 )
-def test_a_server_does_not_listen_where_it_must_not(tmp_path: Path, words: tuple[str, ...], told: str) -> None:
+def test_a_server_does_not_listen_where_it_must_not(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
     """SRV-028, SRV-021."""
     listen = () if "--listen" in words else ("--listen", "127.0.0.1:0")
     done = CommandLine(tmp_path)("serve", *listen, *words, code=None)
-    assert done.code in (1, 2) and told in done.err
+    assert done.code in (1, 2) and message in done.err
 
 
 def shell_playbook(kind: str = "shell") -> str:
@@ -413,12 +413,12 @@ def test_what_a_proxy_of_ours_says_of_a_caller_counts_and_what_others_say_does_n
     (tmp_path / "open").mkdir()
     plain = Server.start(tmp_path / "open")
     try:
-        told: tuple[tuple[Any, str], ...] = (
+        attempts: tuple[tuple[Any, str], ...] = (
             ({"X_Forwarded_For": "203.0.113.9, 198.51.100.7, 10.1.2.3"}, "198.51.100.7"),
             ({"Forwarded": 'for=203.0.113.9, for="[2001:db8::1]:99";host=flows.example'}, "2001:db8::1"),
             ({"X_Forwarded_For": "10.1.2.3, not an address"}, "127.0.0.1"),
         )
-        for number, (headers, address) in enumerate(told):
+        for number, (headers, address) in enumerate(attempts):
             for server, seen in ((behind, address), (plain, "127.0.0.1")):
                 made = {"name": f"t{number}", "role": "viewer"}
                 assert server.admin("POST", "/api/v1/tokens", made, **headers).status == 201

@@ -39,7 +39,7 @@ SqliteStore._commit = commit
 
 
 def records(api: Api, verb: str) -> list[Any]:
-    return [one for one in api("GET", "/api/v1/audit?limit=1000").json["items"] if one["verb"] == verb]
+    return [entry for entry in api("GET", "/api/v1/audit?limit=1000").json["items"] if entry["verb"] == verb]
 
 
 @pytest.mark.sampled(2)
@@ -120,17 +120,17 @@ def test_commands_on_the_store_are_recorded_once_it_has_an_audit_log(tmp_path: P
     perdure("cancel", "nobody", code=8)
     perdure("prune", "--older-than", "1d")
     recorded = perdure("audit", "list", "--json").json
-    assert [(one["who"]["via"], one["verb"], one["object"]) for one in recorded] == [
+    assert [(entry["who"]["via"], entry["verb"], entry["object"]) for entry in recorded] == [
         ("store", "cancel_run", f"run/{run}"),
         ("store", "apply_resources", "engramtemplate.catalog.bubustack.io/kept, engram.bubustack.io/kept"),
         ("store", "create_access_token", "token/ada"),
     ]
     assert recorded[0]["run"] == run
     perdure("resume", run, code=4)
-    told = perdure("history", run, "--json").json
+    events = perdure("history", run, "--json").json
     perdure("prune", "--older-than", "0s")
     assert perdure("audit", "list", "--json").json[0]["verb"] == "prune_runs", "it has removed something"
-    (cancelled,) = [event for event in told if event["event"] == "CancelRequested"]
+    (cancelled,) = [event for event in events if event["event"] == "CancelRequested"]
     assert cancelled["who"]["via"] == "store", "SRV-082"
 
 
@@ -143,7 +143,7 @@ def test_what_an_owner_has_not_decided_is_pending_on_every_server(tmp_path: Path
     try:
         api = Api(other.url, file.read_text().strip())
         deadline = time.monotonic() + 120
-        while {one["partitions"] for one in api("GET", "/api/v1/servers").json["items"]} != {32}:
+        while {server["partitions"] for server in api("GET", "/api/v1/servers").json["items"]} != {32}:
             assert time.monotonic() < deadline, "the partitions are not shared"
             time.sleep(0.2)
         run = Api(owner.url, api.token).start(WAITS)

@@ -22,10 +22,10 @@ def _operations(server: Server, description: Any) -> Iterator[Any]:
 
     schema = schemathesis.openapi.from_dict(description)
     schema.config.update(base_url=server.url)
-    for found in schema.get_all_operations():
-        assert isinstance(found, Ok), found
-        if found.ok().path not in STREAMS:
-            yield found.ok()
+    for operation in schema.get_all_operations():
+        assert isinstance(operation, Ok), operation
+        if operation.ok().path not in STREAMS:
+            yield operation.ok()
 
 
 def _calm(part: Any) -> Any:
@@ -80,8 +80,8 @@ class Asking:
         except AssertionError as problem:
             self.wrong.append(f"{label}: {reply.status_code} {str(problem)[:300]} {reply.text[:200]}")
         except BaseExceptionGroup as problems:
-            told = "; ".join(str(problem)[:300] for problem in problems.exceptions)
-            self.wrong.append(f"{label}: {reply.status_code} {told} {reply.text[:200]}")
+            reasons = "; ".join(str(problem)[:300] for problem in problems.exceptions)
+            self.wrong.append(f"{label}: {reply.status_code} {reasons} {reply.text[:200]}")
 
 
 def test_no_request_finds_a_500_or_an_answer_that_is_not_described(server: Server, sample: Sample) -> None:

@@ -125,8 +125,8 @@ async def test_resources_are_applied_listed_and_deleted(server: Server) -> None:
     async with perdure.connect(server.url, server.admin.token) as engine:
         applied = await engine.apply([GATED], "shop")
         assert [change["result"] for change in applied["changes"]] == ["created"]
-        (found,) = await engine.resources("story", "shop")
-        assert found["metadata"]["name"] == "gated"
+        (resource,) = await engine.resources("story", "shop")
+        assert resource["metadata"]["name"] == "gated"
         assert (await engine.resource("story", "gated", "shop"))["spec"] == GATED["spec"]
         started = await engine.start_named("gated", namespace="shop", labels={"a": "b"})
         assert (await started.status()).value in ("running", "waiting")
@@ -151,7 +151,7 @@ def test_programs_without_an_event_loop_wait_for_each_answer(server: Server) -> 
 async def test_a_lost_connection_is_told_at_once_and_the_history_goes_on() -> None:
     """No other request comes first: each would be tried again for half a minute, in silence."""
     asked: list[str] = []
-    told: list[tuple[str, int]] = []
+    lines: list[tuple[str, int]] = []
 
     class Breaks(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -170,7 +170,7 @@ async def test_a_lost_connection_is_told_at_once_and_the_history_goes_on() -> No
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         url = f"http://127.0.0.1:{server.server_port}"
-        engine = RemoteEngine(url, say=lambda text: told.append((text, len(asked))))
+        engine = RemoteEngine(url, say=lambda text: lines.append((text, len(asked))))
         try:
             async with engine:
                 events = [event["seq"] async for event in engine.follow("run")]
@@ -180,6 +180,6 @@ async def test_a_lost_connection_is_told_at_once_and_the_history_goes_on() -> No
 
     assert events == [1, 3]
     assert asked == ["none", "1", "1", "3"]
-    (lost, after_two), (found, _) = told
+    (lost, after_two), (back, _) = lines
     assert "is lost" in lost and after_two == 2
-    assert "answers again" in found
+    assert "answers again" in back

@@ -74,8 +74,8 @@ class Scene:
             server.admin.result(self.runs[name])
 
     def remote(self, *words: str, code: int | None = 0, **env: str) -> Done:
-        given = {"PERDURE_SERVER": self.server.url, "PERDURE_TOKEN": self.token, **env}
-        done = self.commands(*words, code=code, **given)
+        variables = {"PERDURE_SERVER": self.server.url, "PERDURE_TOKEN": self.token, **env}
+        done = self.commands(*words, code=code, **variables)
         assert self.token not in done.out + done.err
         return done
 
@@ -174,9 +174,9 @@ def test_a_run_is_started_followed_and_ends_with_its_value_and_exit_code(scene: 
 
 def test_runs_are_steered_one_by_one_and_by_filter(scene: Scene) -> None:
     admin = scene.server.admin
-    one = admin.start(WAITS)
-    assert "signal 'go' sent" in scene.remote("signal", one, "go", '{"n": 1}').err
-    assert admin.result(one)["value"] == {"n": 1}
+    run = admin.start(WAITS)
+    assert "signal 'go' sent" in scene.remote("signal", run, "go", '{"n": 1}').err
+    assert admin.result(run)["value"] == {"n": 1}
     several = [admin.start(WAITS, labels={"batch": "blue"}) for _ in range(3)]
     assert scene.remote("pause", several[0], "--json").json["decided"] is True
     assert scene.remote("unpause", several[0]).code == 0
@@ -202,7 +202,7 @@ def test_a_gate_is_approved_by_who_the_token_is(scene: Scene) -> None:
 
 def test_resources_schedules_and_requests_go_through_the_server(scene: Scene) -> None:
     file = scene.file("nightly.yaml", NIGHTLY)
-    assert {one["result"] for one in scene.remote("apply", file, "--json").json} == {"created"}
+    assert {row["result"] for row in scene.remote("apply", file, "--json").json} == {"created"}
     looks = [
         ("get", "stories"),
         ("get", "story", "nightly-check", "-o", "yaml"),
@@ -224,7 +224,7 @@ def test_resources_schedules_and_requests_go_through_the_server(scene: Scene) ->
     assert scene.both("check", good).code == 0
     for words in (("check", bad, good), ("check", bad, "--json"), ("check", scene.file("loop.yaml", ENDLESS))):
         assert scene.both(*words, code=7).out
-    assert {"echo", "http"} <= {one["name"] for one in scene.remote("providers", "--json").json}
+    assert {"echo", "http"} <= {provider["name"] for provider in scene.remote("providers", "--json").json}
     assert "paused" in scene.remote("schedule", "pause", "nightly", "--reason", "moving").err
     assert scene.remote("schedule", "list", "--json").json[0]["paused"]["by"] == "admin"
     scene.remote("schedule", "pause", "nightly", code=9)
@@ -263,7 +263,7 @@ def test_settings_are_shown_with_their_origin_and_without_secrets(scene: Scene, 
     words = ("config", "view", "--show-origin", "--json", "--config", str(file), "--db", "postgresql://me:hidden@h/db")
     shown = scene.commands(*words, PERDURE_TOKEN="hidden", PERDURE_NAMESPACE="shop")
     assert "hidden" not in shown.out + shown.err
-    settings = {one["name"]: (one["value"], one["origin"]) for one in shown.json}
+    settings = {setting["name"]: (setting["value"], setting["origin"]) for setting in shown.json}
     assert settings["limits.rate"] == (7, str(file)) and settings["limits.body"][1] == "default"
     assert settings["access_token"] == ("***", "PERDURE_TOKEN")
     assert settings["namespace"] == ("shop", "PERDURE_NAMESPACE")
@@ -316,7 +316,7 @@ def test_the_commands_of_the_guide_work_in_their_order(scene: Scene, tmp_path: P
         done[" ".join(words[:2])] = commands(*words, XDG_CONFIG_HOME=str(tmp_path / "config"))
     assert done["run hello.json"].json == {"given": "Ada"}
     assert "hello (flow)" in done["show @latest"].out
-    assert scene.token not in "".join(one.out + one.err for one in done.values())
+    assert scene.token not in "".join(done_by_role.out + done_by_role.err for done_by_role in done.values())
 
 
 def test_who_may_not_is_told_what_to_do(scene: Scene) -> None:
@@ -351,8 +351,10 @@ class Stranger(BaseHTTPRequestHandler):
         """Says nothing."""
 
 
-@pytest.mark.parametrize(("theirs", "said"), [("9.9.9", "is Perdure 9.9.9, this is"), ("", "is not a Perdure server")])
-def test_a_server_of_another_release_or_of_something_else_is_named(tmp_path: Path, theirs: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("theirs", "message"), [("9.9.9", "is Perdure 9.9.9, this is"), ("", "is not a Perdure server")]
+)
+def test_a_server_of_another_release_or_of_something_else_is_named(tmp_path: Path, theirs: str, message: str) -> None:
     """SRV-081."""
     with HTTPServer(("127.0.0.1", 0), type("Answers", (Stranger,), {"theirs": theirs})) as stranger:
         thread = threading.Thread(target=stranger.serve_forever)
@@ -361,7 +363,7 @@ def test_a_server_of_another_release_or_of_something_else_is_named(tmp_path: Pat
         done = CommandLine(tmp_path).here("ps", "--server", url, code=8 if theirs else 1)
         stranger.shutdown()
         thread.join()
-    assert said in done.err and url in done.err
+    assert message in done.err and url in done.err
 
 
 def test_a_followed_run_survives_a_restart_of_its_server(tmp_path: Path) -> None:
@@ -386,7 +388,7 @@ def test_a_followed_run_survives_a_restart_of_its_server(tmp_path: Path) -> None
         done = following.end()
         assert (done.code, done.json) == (0, 5), done
         assert done.err.count("signal 'go' received") == 1
-        assert [one["id"] for one in server.commands("ps", "--json").json] == [run]
+        assert [row["id"] for row in server.commands("ps", "--json").json] == [run]
         again.send(signal.SIGTERM)
         assert again.end().code == 0
     finally:

@@ -127,8 +127,8 @@ def test_no_expression_reads_a_secret(server: Server) -> None:
     run = server.admin.start(document, input={"key": "planted-tiger-77"})
     _until(server.admin, run, "gate")
     for expression in ("workload", "workload.key", "workload.key | upper", "workload.key[:7]", "{{ keychain.api }}"):
-        told = _evaluate(server.admin, run, "gate", expression).text.lower()
-        assert b"planted" not in told and b"tiger" not in told, expression
+        answer = _evaluate(server.admin, run, "gate", expression).text.lower()
+        assert b"planted" not in answer and b"tiger" not in answer, expression
 
 
 def test_the_command_line_evaluates_too(server: Server) -> None:
@@ -313,14 +313,14 @@ def test_a_wide_run_is_folded(server: Server, width: int) -> None:
         "call": {"flow": "one"},
         "next": "end",
     }
-    one = {
+    flow_document = {
         "entrypoint": "work",
         "steps": {"work": {"action": "Call", "call": call, "next": "done"}, "done": {"action": "Return"}},
     }
     flow = {
         "$schema": SCHEMA,
         "entrypoint": "all",
-        "flows": {"one": one},
+        "flows": {"one": flow_document},
         "steps": {"all": gather, "end": {"action": "Return", "value": 1}},
     }
     run = server.admin.start(flow, input=list(range(width)))

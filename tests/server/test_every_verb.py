@@ -129,7 +129,7 @@ def test_what_only_looks_says_the_same(scene: Scene, line: str) -> None:
 
 @pytest.mark.parametrize("line", [line for lines in ACTS.values() for line in lines])
 def test_what_changes_something_says_the_same(scene: Scene, line: str) -> None:
-    said = []
+    texts = []
     for way in ("qqa", "qqb"):
         story = GATED.replace('"gated"', f'"applied-{way}"')
         scene.file("applied.yaml", story)
@@ -140,10 +140,10 @@ def test_what_changes_something_says_the_same(scene: Scene, line: str) -> None:
             scene.remote("apply", "-f", "applied.yaml")
         done: Done = (scene.remote if way == "qqb" else scene.commands.here)(*words, code=None)
         text = f"{done.code}\n{done.out}\n{done.err}".replace(f" --server {scene.server.url}", "")
-        said.append(_ageless(_same_names(text, words, way)))
+        texts.append(_ageless(_same_names(text, words, way)))
 
-    assert said[0] == said[1]
-    assert not said[0].startswith("1\n"), "an error of the engine is no result"
+    assert texts[0] == texts[1]
+    assert not texts[0].startswith("1\n"), "an error of the engine is no result"
 
 
 def _same_names(text: str, words: list[str], way: str) -> str:

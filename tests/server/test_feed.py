@@ -22,15 +22,15 @@ CHILDREN = {"drill": 1, "name": "many", "steps": [{"return": 1}]}
 
 def changes(stream: Stream, until: str) -> list[dict[str, Any]]:
     """Changes as they come, up to the end of this run."""
-    found = []
+    changes_seen = []
     for event in stream.events():
         if event.get("event") == "status":
             change = json.loads(event["data"])
             assert str(change["position"]) == event["id"]
-            found.append(change)
+            changes_seen.append(change)
             if change["id"] == until and change["status"] == "succeeded":
-                return found
-    raise AssertionError(f"the stream ended before run {until} did; {found}")
+                return changes_seen
+    raise AssertionError(f"the stream ended before run {until} did; {changes_seen}")
 
 
 def follow(api: Api, path: str, **headers: str) -> tuple[Stream, int]:
@@ -53,10 +53,10 @@ def test_a_follower_is_told_each_change_of_status_once_and_in_order(server: Serv
     other = admin.start(WAITS)
     for run in (other, waits):
         assert admin("POST", f"/api/v1/runs/{run}/signals/go", {"value": 1}).status == 200
-    told = changes(everything, waits)
-    positions = [change["position"] for change in told]
+    received = changes(everything, waits)
+    positions = [change["position"] for change in received]
     assert positions == sorted(set(positions)) and positions[0] > begun
-    mine = [change for change in told if change["id"] == waits]
+    mine = [change for change in received if change["id"] == waits]
     assert [change["status"] for change in mine][-2:] == ["waiting", "succeeded"]
     assert mine[-1]["labels"] == {"team": "red"} and mine[-1]["name"] == "waits" and mine[-1]["ended_at"]
     assert (
@@ -66,10 +66,10 @@ def test_a_follower_is_told_each_change_of_status_once_and_in_order(server: Serv
     assert (event["id"], event["status"]) == (waits, "waiting")
 
     page = admin("GET", f"/api/v1/changes?after={begun}&limit=1000").json
-    assert page["items"] == told and page["next"] == positions[-1]
-    middle = told[1]["position"]
+    assert page["items"] == received and page["next"] == positions[-1]
+    middle = received[1]["position"]
     again, _ = follow(admin, "/api/v1/events?after=1", Last_Event_ID=str(middle))
-    assert changes(again, waits) == told[2:]
+    assert changes(again, waits) == received[2:]
     assert admin("GET", "/api/v1/changes").json == {"items": [], "next": positions[-1]}
     for stream in (everything, failed, again):
         stream.close()
@@ -135,16 +135,16 @@ async def test_who_does_not_read_is_cut_off_and_nobody_waits_for_it(tmp_path: Pa
             await asyncio.sleep(0.01)
         for _ in range(count):
             await (await engine.start(flow, labels=labels)).result()
-        told = await quickly
+        body = await quickly
         received = await unread
         with pytest.raises(StopAsyncIteration):
             while True:
                 received += await anext(slow)
-        assert len(received) < MOST_UNREAD < len(told) and feed.followers == 1
+        assert len(received) < MOST_UNREAD < len(body) and feed.followers == 1
         last = int(re.findall(rb"id: (\d+)", first[0] + received)[-1])
         again = feed.follow(RunFilter(), last, "slow")
         received += await _read(again, count - received.count(b'"succeeded"'))
-        assert re.findall(rb"id: (\d+)\nevent", received) == re.findall(rb"id: (\d+)\nevent", told)
+        assert re.findall(rb"id: (\d+)\nevent", received) == re.findall(rb"id: (\d+)\nevent", body)
         for stream in (quick, again):
             await stream.aclose()
         reading.cancel()
@@ -190,5 +190,5 @@ def test_servers_tell_the_same_feed_while_others_write_and_die(tmp_path: Path, p
             server.commands.end_all()
 
 
-def _told(found: list[dict[str, Any]]) -> Iterator[tuple[int, str, str]]:
-    return ((change["position"], change["id"], change["status"]) for change in found)
+def _told(changes: list[dict[str, Any]]) -> Iterator[tuple[int, str, str]]:
+    return ((change["position"], change["id"], change["status"]) for change in changes)

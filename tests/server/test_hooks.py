@@ -123,7 +123,7 @@ def test_ends_of_runs_are_sent_signed_and_visibly(tmp_path: Path) -> None:
             admin = server.admin
             run = admin.start(RETURNS, labels={"team": "red"})
             admin.start(RETURNS, labels={"team": "blue"})
-            events = receiver.wait(lambda found: len(found) >= 2)
+            events = receiver.wait(lambda received: len(received) >= 2)
             assert events[0] == events[1], "the same event again"
             event = events[0]
             assert (event["specversion"], event["type"], event["subject"]) == ("1.0", "dev.perdure.run.ended", run)
@@ -230,7 +230,7 @@ def test_a_hostile_receiver_holds_up_nobody(tmp_path: Path) -> None:
         server = Server.start(tmp_path, "--config", config)
         try:
             runs = {server.admin.start(RETURNS) for _ in range(20)}
-            receiver.wait(lambda found: {event["subject"] for event in found} == runs)
+            receiver.wait(lambda received: {event["subject"] for event in received} == runs)
             while not (
                 errors := [row["error"] for row in deliveries(server.admin, "endless", "open", 1) if row["error"]]
             ):

@@ -234,8 +234,8 @@ def test_one_address_takes_half_of_the_places_of_senders_without_a_token(tmp_pat
         for _ in range(50):
             with ExitStack() as slow:
                 for _ in range(2):
-                    one = slow.enter_context(socket.create_connection((parts.hostname, parts.port), 60))
-                    one.sendall(head)
+                    idle = slow.enter_context(socket.create_connection((parts.hostname, parts.port), 60))
+                    idle.sendall(head)
                 same = send(server.nobody, "signed", event, **signature(event))
                 if same.status == 429:  # else the slow ones were not there yet, or not any more
                     break

@@ -87,7 +87,7 @@ def digests(text: str) -> list[str]:
 
 def test_tasks_have_the_secrets_of_their_namespace_and_nobody_is_told(server: Server) -> None:
     api, planted = server.admin, {"default": "planted-in-default", "shop": "planted-in-shop"}
-    runs, told = [], []
+    runs, texts = [], []
     for namespace, value in planted.items():
         core = "api/v1"
         apply(api, core, "secrets", namespace, {"metadata": {"name": "mail"}, "stringData": {"password": value}})
@@ -109,14 +109,14 @@ def test_tasks_have_the_secrets_of_their_namespace_and_nobody_is_told(server: Se
     assert shown["digests"] == digests(SECOND)
 
     for run in [*runs, last]:
-        told += [api("GET", f"/api/v1/runs/{run}{part}").text for part in ("", "/events", "/events?raw=true", "/logs")]
-    told.append(api("GET", "/api/v1/events", Accept="application/json").text)
+        texts += [api("GET", f"/api/v1/runs/{run}{part}").text for part in ("", "/events", "/events?raw=true", "/logs")]
+    texts.append(api("GET", "/api/v1/events", Accept="application/json").text)
     folder = server.commands.folder
-    told += [path.read_bytes() for path in folder.glob("perdure.db*") if path.is_file()]
-    assert any(b"the password is" in text for text in told)
+    texts += [path.read_bytes() for path in folder.glob("perdure.db*") if path.is_file()]
+    assert any(b"the password is" in text for text in texts)
     for value in (*planted.values(), SECOND):
         for form in (value.encode(), base64.b64encode(value.encode())):
-            assert not [text for text in told if form in text]
+            assert not [text for text in texts if form in text]
 
 
 def every_answer(api: Api, run: str, **names: str) -> Iterator[tuple[str, Reply]]:
@@ -161,24 +161,24 @@ def test_no_token_key_or_secret_is_in_any_answer_metric_or_line_of_the_server(se
     planted.append(base64.b64encode(bytes(range(32))).decode())
     PLANTED.update(planted)
 
-    told: list[bytes] = []
+    texts: list[bytes] = []
     answered = 0
     for engram, run in runs.items():
         for path, reply in every_answer(api, run, kind="stories", namespace="told", name=engram):
             assert not [text for text in planted if text.encode() in reply.text], (path, reply.text)
             assert reply.status != 500, (path, reply.text)
-            told.append(reply.text)
+            texts.append(reply.text)
             answered += reply.status == 200
     assert answered > 100, "operations about two runs"
     for what in ("storyruns", "stepruns", "effectclaims"):
         path = f"/apis/runs.bubustack.io/v1alpha1/namespaces/told/{what}"
-        told += [api("GET", path).text, api("GET", path, Accept="application/json;as=Table").text]
+        texts += [api("GET", path).text, api("GET", path, Accept="application/json;as=Table").text]
     core = "/api/v1/namespaces/told"
-    told += [api("GET", f"{core}/{what}").text for what in ("secrets", "secrets/mail", "events", "configmaps")]
-    told += [path.read_bytes() for path in server.commands.folder.glob("perdure.db*") if path.is_file()]
-    assert any(b"refused with" in text for text in told) and any(b"the password is" in text for text in told)
+    texts += [api("GET", f"{core}/{what}").text for what in ("secrets", "secrets/mail", "events", "configmaps")]
+    texts += [path.read_bytes() for path in server.commands.folder.glob("perdure.db*") if path.is_file()]
+    assert any(b"refused with" in text for text in texts) and any(b"the password is" in text for text in texts)
     for text in planted:
-        assert not [answer for answer in told if text.encode() in answer]
+        assert not [answer for answer in texts if text.encode() in answer]
 
 
 def test_a_secret_that_is_missing_is_named(server: Server) -> None:

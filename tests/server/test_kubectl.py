@@ -112,8 +112,8 @@ def test_fields_have_managers_with_server_side_apply(kubectl: Kubectl) -> None:
     before = kubectl.json("get", "story", "managed", "--show-managed-fields")["metadata"]
     kubectl(*apply, first)
     assert kubectl.json("get", "story", "managed", "--show-managed-fields")["metadata"] == before
-    told = kubectl(*apply, second, "--field-manager", "other", code=1)
-    assert 'conflicts with "kubectl": .spec.version' in told
+    output = kubectl(*apply, second, "--field-manager", "other", code=1)
+    assert 'conflicts with "kubectl": .spec.version' in output
     kubectl(*apply, second, "--field-manager", "other", "--dry-run=server", "--force-conflicts")
     assert kubectl.json("get", "story", "managed", "--show-managed-fields")["metadata"] == before
     assert "+  version: two" in kubectl("diff", "--server-side", "--force-conflicts", "-f", second, code=1)
@@ -134,9 +134,9 @@ def test_fields_have_managers_with_server_side_apply(kubectl: Kubectl) -> None:
 def test_what_is_wrong_is_told_where_it_is(kubectl: Kubectl) -> None:
     """SRV-061: reasons of Kubernetes; admission is the one that all interfaces have."""
     wrong = kubectl.write("wrong.yaml", STORY.replace("type: gate", "type: gata").replace("deploy", "wrong"))
-    told = kubectl("apply", "-f", wrong, code=1)
-    assert 'The Story "wrong" is invalid: ' in told
-    assert "spec.steps[0].type" in told and "gata" in told
+    output = kubectl("apply", "-f", wrong, code=1)
+    assert 'The Story "wrong" is invalid: ' in output
+    assert "spec.steps[0].type" in output and "gata" in output
     assert 'stories.bubustack.io "wrong" not found' in kubectl("get", "story", "wrong", code=1)
     assert "(AlreadyExists)" in kubectl("create", "-f", "story.yaml", code=1)
     story = kubectl.json("get", "story", "deploy")
@@ -147,9 +147,9 @@ def test_what_is_wrong_is_told_where_it_is(kubectl: Kubectl) -> None:
 
 
 def test_explain_knows_the_fields_of_a_story(kubectl: Kubectl) -> None:
-    told = kubectl("explain", "story.spec.steps")
-    assert "FIELD: steps <[]Object>" in told and "Steps of the main graph." in told
-    assert "allowFailure\t<boolean>" in told and "needs\t<[]string>" in told
+    output = kubectl("explain", "story.spec.steps")
+    assert "FIELD: steps <[]Object>" in output and "Steps of the main graph." in output
+    assert "allowFailure\t<boolean>" in output and "needs\t<[]string>" in output
     assert "ENUM:\n    condition\n" in kubectl("explain", "story.spec.steps.type")
     for kind, field in (("storyrun", "cancelRequested"), ("engram", "templateRef"), ("configmap", "binaryData")):
         assert f"{field}\t<" in kubectl("explain", kind, "--recursive"), kind
@@ -208,8 +208,8 @@ def test_a_run_is_created_approved_redriven_cancelled_and_deleted(kubectl: Kubec
     reasons = kubectl("get", "events", "-o", "jsonpath={.items[*].reason}", "--field-selector", "type=Normal")
     assert "GateDecided" in reasons.split() and "StoryrunMetadata" in reasons.split()
     assert "GateDecided" in kubectl("describe", "storyrun", run)
-    told = kubectl("patch", "storyrun", run, "--type", "merge", "-p", '{"spec":{"inputs":{"a":1}}}', code=1)
-    assert "spec is immutable, except that cancelRequested may be set to true" in told
+    output = kubectl("patch", "storyrun", run, "--type", "merge", "-p", '{"spec":{"inputs":{"a":1}}}', code=1)
+    assert "spec is immutable, except that cancelRequested may be set to true" in output
     kubectl("patch", "storyrun", run, "--type", "merge", "-p", '{"spec":{"cancelRequested":true}}')
     reach(kubectl, run, "Finished")
     assert kubectl("delete", "storyrun", run) == f'storyrun.runs.bubustack.io "{run}" deleted\n'
@@ -241,8 +241,8 @@ def test_core_kinds_and_rights(secure: Server, kubectl: Kubectl) -> None:
     kubectl("apply", "-n", "core", "-f", kubectl.write("uses.yaml", uses))
     kubectl("create", "-n", "core", "-f", kubectl.write("uses-run.yaml", RUN.replace("deploy", "uses")))
     kubectl("wait", "-n", "core", "--for=condition=Ready", "stepruns", "--all", "--timeout=60s")
-    said = kubectl("get", "-n", "core", "stepruns", "-o", "jsonpath={.items[*].status.output}")
-    assert '"most":"5"' in said and "planted-by-kubectl" not in said and "said" in said
+    output = kubectl("get", "-n", "core", "stepruns", "-o", "jsonpath={.items[*].status.output}")
+    assert '"most":"5"' in output and "planted-by-kubectl" not in output and "said" in output
     kubectl("delete", "-n", "core", "storyruns,stories", "--all")
     assert kubectl("auth", "can-i", "create", "stories") == "yes\n"
     assert "Username     kubectl-" in kubectl("auth", "whoami")

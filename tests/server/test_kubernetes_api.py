@@ -290,8 +290,8 @@ def test_a_watch_goes_on_from_the_version_of_an_object_that_was_read(api: Api) -
     for where in (RUNS, f"{RUNS}?fieldSelector=metadata.name%3Dread-1"):
         more = "&" if "?" in where else "?"
         with closing(watch(api, f"{where}{more}watch=true&resourceVersion={before}")) as events:
-            told = [next(events) for _ in range(2)]
-        assert [event["object"]["metadata"]["labels"]["n"] for event in told] == ["1", "2"]
+            received = [next(events) for _ in range(2)]
+        assert [event["object"]["metadata"]["labels"]["n"] for event in received] == ["1", "2"]
     entry = api("GET", f"{STORIES}/read").json["metadata"]["resourceVersion"]
     patch(api, f"{STORIES}/read", {"spec": {"version": "2"}})
     with closing(watch(api, f"{STORIES}?watch=true&resourceVersion={entry}")) as events:
@@ -366,8 +366,8 @@ def test_core_kinds_are_watched(api: Api) -> None:
             assert api("DELETE", path).status == 200
             for kind, item in (("ADDED", made), ("MODIFIED", changed), ("DELETED", changed)):
                 event = next(events)
-                for told in (item, event["object"]):
-                    assert told["metadata"].pop("resourceVersion", None) or kind == "DELETED"
+                for shown in (item, event["object"]):
+                    assert shown["metadata"].pop("resourceVersion", None) or kind == "DELETED"
                 assert (event["type"], event["object"]) == (kind, item) and value not in json.dumps(event)
 
 
@@ -436,13 +436,13 @@ def test_secrets_are_stored_encrypted_and_told_to_nobody(server: Server, api: Ap
     same = api("PUT", f"{SECRETS}/mail", changed).json
     assert same["metadata"]["resourceVersion"] == changed["metadata"]["resourceVersion"]
     event = next(watch(api, f"{SECRETS}?watch=true&fieldSelector=metadata.name%3Dmail"))
-    told = [made, changed, event, api("GET", SECRETS).json, api("GET", "/api/v1/secrets").json]
+    shown = [made, changed, event, api("GET", SECRETS).json, api("GET", "/api/v1/secrets").json]
     assert refused(api("POST", SECRETS, {"metadata": {"name": "x"}, "data": {"a": "no base64!"}})) == (422, "Invalid")
     folder = server.commands.folder
     stored = b"".join(path.read_bytes() for path in folder.glob("perdure.db*") if path.is_file())
     for value, text in zip(planted, texts, strict=True):
         for form in (value, text):
-            assert form.encode() not in stored and form not in json.dumps(told)
+            assert form.encode() not in stored and form not in json.dumps(shown)
     assert api("DELETE", f"{SECRETS}/mail").status == 200
 
 
@@ -531,8 +531,8 @@ def test_every_write_of_an_entry_says_who_has_set_its_fields(server: Server, api
     with closing(watch(api, f"{STORIES}?watch=true&fieldSelector=metadata.name=ours&timeoutSeconds=20")) as events:
         assert next(events)["type"] == "ADDED"
         taken = applied_as("theirs", api, f"{STORIES}/ours", theirs, "&force=true").json
-        told = next(events)["object"]
-    assert owners_of(taken) == owners_of(told) == {"theirs": {"f:spec": {"f:steps": {}}}}
+        shown = next(events)["object"]
+    assert owners_of(taken) == owners_of(shown) == {"theirs": {"f:spec": {"f:steps": {}}}}
     server.commands("apply", "-f", "-", stdin=json.dumps(body))
     assert set(owners_of(api("GET", f"{STORIES}/ours").json)) == {"perdure"}
 

@@ -66,8 +66,8 @@ class Lists:
         self._call: Any = SimpleNamespace(engine=engine, caller=caller)
 
     def _resource(self, kind: str) -> Any:
-        found: ResourceKind = self.engine.catalog.kind(kind)
-        return SimpleNamespace(kind=found, title=found.name)
+        resource_kind: ResourceKind = self.engine.catalog.kind(kind)
+        return SimpleNamespace(kind=resource_kind, title=resource_kind.name)
 
     async def runs(
         self, limit: int = 0, behind: Any = (), labels: str = "", kind: str = "StoryRun"

@@ -26,18 +26,18 @@ def test_each_change_is_told_once_and_in_order_while_servers_are_killed(postgres
     )
     assert made.status == 201, made.text
     version = writer("GET", STORIES).json["metadata"]["resourceVersion"]
-    told: list[str] = []
+    versions: list[str] = []
     try:
         for number in range(CHANGES):
             body = {"spec": {"version": str(number)}}
             changed = writer("PATCH", f"{STORIES}/watched", body, Content_Type="application/merge-patch+json")
             assert changed.status == 200, changed.text
             if number % 4 == 3:
-                version = _follow(watcher, version, told, until=str(number))
+                version = _follow(watcher, version, versions, until=str(number))
                 servers[1].process.kill()
                 servers[1] = _start(tmp_path / f"next-{number}", postgres_url, *data)
                 watcher = Api(servers[1].url, token)
-        assert told == [str(number) for number in range(CHANGES)]
+        assert versions == [str(number) for number in range(CHANGES)]
         other: list[str] = []
         _follow(writer, writer("GET", STORIES).json["metadata"]["resourceVersion"], other, until=None)
         assert other == []
@@ -56,7 +56,7 @@ def test_each_change_is_told_once_and_in_order_across_restarts_of_a_file(tmp_pat
     assert api("POST", RUNS, run).status == 201
     places = {STORIES: "watched", RUNS: "watched-1"}
     versions = {path: api("GET", path).json["metadata"]["resourceVersion"] for path in places}
-    told: dict[str, list[str]] = {path: [] for path in places}
+    versions_by_path: dict[str, list[str]] = {path: [] for path in places}
     try:
         for number in range(6):
             for path, name in places.items():
@@ -68,13 +68,15 @@ def test_each_change_is_told_once_and_in_order_across_restarts_of_a_file(tmp_pat
                 server = Server.start(tmp_path)
                 api = server.admin
                 for path in places:
-                    versions[path] = _follow_labels(api, path, versions[path], told[path], until=str(number))
-        assert list(told.values()) == [[str(number) for number in range(6)]] * 2
+                    versions[path] = _follow_labels(
+                        api, path, versions[path], versions_by_path[path], until=str(number)
+                    )
+        assert list(versions_by_path.values()) == [[str(number) for number in range(6)]] * 2
     finally:
         server.commands.end_all()
 
 
-def _follow_labels(api: Api, path: str, version: str, told: list[str], until: str) -> str:
+def _follow_labels(api: Api, path: str, version: str, labels: list[str], until: str) -> str:
     connection = api.connect()
     connection.request(
         "GET", f"{path}?watch=true&resourceVersion={version}", headers={"Authorization": f"Bearer {api.token}"}
@@ -84,9 +86,9 @@ def _follow_labels(api: Api, path: str, version: str, told: list[str], until: st
         for line in response:
             event: Any = json.loads(line)
             assert event["type"] == "MODIFIED", event
-            told.append(event["object"]["metadata"]["labels"]["n"])
+            labels.append(event["object"]["metadata"]["labels"]["n"])
             version = event["object"]["metadata"]["resourceVersion"]
-            if told[-1] == until:
+            if labels[-1] == until:
                 break
     finally:
         response.close()
@@ -99,7 +101,7 @@ def _start(folder: Path, url: str, *words: str) -> Server:
     return Server.start(folder, "--db", as_url(url), "--lease", "3s", *words)
 
 
-def _follow(api: Api, version: str, told: list[str], until: str | None) -> str:
+def _follow(api: Api, version: str, versions: list[str], until: str | None) -> str:
     """Note the changes behind a version, until one says so; the last version that was seen."""
     connection = api.connect()
     timeout = "&timeoutSeconds=1" if until is None else ""
@@ -110,9 +112,9 @@ def _follow(api: Api, version: str, told: list[str], until: str | None) -> str:
         for line in response:
             event: Any = json.loads(line)
             assert event["type"] == "MODIFIED", event
-            told.append(event["object"]["spec"]["version"])
+            versions.append(event["object"]["spec"]["version"])
             version = event["object"]["metadata"]["resourceVersion"]
-            if told[-1] == until:
+            if versions[-1] == until:
                 break
     finally:
         response.close()

@@ -171,8 +171,8 @@ def test_half_a_request_and_garbage_hurt_nobody(server: Server) -> None:
     """SRV-015: whoever stays silent is not waited for by others."""
     parts = urlsplit(server.url)
     silent = [socket.create_connection((parts.hostname, parts.port), timeout=60) for _ in range(20)]
-    for one in silent:
-        one.sendall(b"POST /api/v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Le")
+    for connection in silent:
+        connection.sendall(b"POST /api/v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Le")
     with socket.create_connection((parts.hostname, parts.port), timeout=60) as garbage:
         garbage.sendall(b"\x00\xffGET\r\n\r\n")
         refusal = garbage.recv(1_000)
@@ -185,8 +185,8 @@ def test_half_a_request_and_garbage_hurt_nobody(server: Server) -> None:
         refusal = stranger.recv(1_000)
         assert refusal.startswith(b"HTTP/1.1 401") and b"perdure-version" in refusal.lower(), "SRV-070"
     assert server.admin("GET", "/api/v1/whoami").status == 200
-    for one in silent:
-        one.close()
+    for connection in silent:
+        connection.close()
 
 
 def test_a_server_answers_to_its_own_names_only(server: Server) -> None:

@@ -45,8 +45,8 @@ def _converse(folder: Path, words: list[str], talk: "Callable[[ClientSession], A
     return asyncio.run(go())
 
 
-async def _call(session: "ClientSession", tool: str, **given: Any) -> Any:
-    answer = await session.call_tool(tool, given)
+async def _call(session: "ClientSession", tool: str, **arguments: Any) -> Any:
+    answer = await session.call_tool(tool, arguments)
     note, *rest = [block.text for block in answer.content if block.type == "text"]
     assert "data, never an instruction" in note
     value = rest[-1]
@@ -89,8 +89,8 @@ def test_a_model_starts_workflows_through_a_server_with_its_token(tmp_path: Path
     other = {**HELLO, "metadata": {"name": "hidden", "path": "hidden"}}
     assert admin("POST", "/api/v1/resources:apply", {"documents": [HELLO, other]}).status == 200
     (tmp_path / "twice.json").write_text(json.dumps(FLOW))
-    given = ["--server", server.url, "--access-token", str(admin.token)]
-    server.commands("apply", "--label", "perdure.dev/tool=true", "twice.json", *given)
+    options = ["--server", server.url, "--access-token", str(admin.token)]
+    server.commands("apply", "--label", "perdure.dev/tool=true", "twice.json", *options)
     waiting = admin.start(WAITS)
     words = ["--server", server.url, "--write", "--access-token"]
 

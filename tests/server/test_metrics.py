@@ -31,7 +31,7 @@ LINE = re.compile(r"^([a-z_]+)(?:\{(.*)\})? (\S+)$")
 
 def figures(text: str) -> dict[tuple[str, str], float]:
     """Name and labels → value; every line is one that Prometheus reads, and every series is declared before."""
-    found: dict[tuple[str, str], float] = {}
+    samples: dict[tuple[str, str], float] = {}
     declared: set[str] = set()
     for line in text.splitlines():
         if line.startswith("# TYPE "):
@@ -43,8 +43,8 @@ def figures(text: str) -> dict[tuple[str, str], float]:
             assert match is not None, line
             base = re.sub("_(bucket|sum|count)$", "", match[1])
             assert match[1] in declared or base in declared, line
-            found[match[1], match[2] or ""] = float(match[3])
-    return found
+            samples[match[1], match[2] or ""] = float(match[3])
+    return samples
 
 
 def test_runs_tasks_requests_and_the_process_are_counted(server: Server) -> None:
@@ -100,8 +100,8 @@ def test_steps_of_stories_are_counted_from_their_events() -> None:
             (4 * at, [s.StepEnded("a", "Succeeded", "", "", 4 * at)]),
         ],
     )
-    found = figures(metrics_text(counted.metrics()))
-    own = {name.removeprefix("bobrapet_"): value for (name, labels), value in found.items() if "le=" not in labels}
+    samples = figures(metrics_text(counted.metrics()))
+    own = {name.removeprefix("bobrapet_"): value for (name, labels), value in samples.items() if "le=" not in labels}
     assert own == {
         "storyrun_steps_active": 1,
         "storyrun_queue_depth": 1,

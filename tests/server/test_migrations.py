@@ -59,7 +59,7 @@ def test_a_request_says_what_is_wrong_with_it(server: Server) -> None:
 def test_the_command_line_moves_runs_of_a_server(server: Server) -> None:
     run = _waiting(server.role("author"), "orders")
     (server.commands.folder / "next.yaml").write_text(_story("new"))
-    given: dict[str, Any] = {"PERDURE_SERVER": server.url, "PERDURE_TOKEN": server.role("author").token or ""}
-    told = server.commands("impact", "next.yaml", run, "--plan", "plan.json", **given)
-    assert "1 safe" in told.out
-    assert f"{run}  moved" in server.commands("migrate", "--plan", "plan.json", **given).out
+    variables: dict[str, Any] = {"PERDURE_SERVER": server.url, "PERDURE_TOKEN": server.role("author").token or ""}
+    done = server.commands("impact", "next.yaml", run, "--plan", "plan.json", **variables)
+    assert "1 safe" in done.out
+    assert f"{run}  moved" in server.commands("migrate", "--plan", "plan.json", **variables).out

@@ -345,11 +345,11 @@ def _changes(scene: Scene, api: Api, *, is_live: bool = False) -> list[Reply]:
             return [page]
         stream = api.follow(f"/api/v1/events?after={begun}")
         events = stream.events()
-        told = [next(events)]
-        while told[-1].get("event") != "status":
-            told.append(next(events))
+        received = [next(events)]
+        while received[-1].get("event") != "status":
+            received.append(next(events))
         stream.close()
-        return [Reply(200, {}, json.dumps(told).encode())]
+        return [Reply(200, {}, json.dumps(received).encode())]
     finally:
         scene.admin("DELETE", f"/api/v1/runs/{blue}")
 
@@ -437,7 +437,9 @@ def _seen(scene: Scene) -> Any:
     runs = scene.blue("GET", "/api/v1/runs").json["items"]
     stories = scene.blue("GET", "/api/v1/resources/story").json["items"]
     logs = [scene.blue("GET", f"/api/v1/runs/{run['id']}/events?raw=true").json for run in runs]
-    return json.dumps([runs, stories, logs, [one["name"] for one in scene.blue("GET", "/api/v1/tokens").json["items"]]])
+    return json.dumps(
+        [runs, stories, logs, [token["name"] for token in scene.blue("GET", "/api/v1/tokens").json["items"]]]
+    )
 
 
 def test_lists_over_all_namespaces_are_of_those_that_the_token_has(scene: Scene) -> None:
@@ -543,8 +545,8 @@ def test_the_kubernetes_api_shows_and_changes_nothing_of_another_namespace(scene
                     assert {reply.status for reply in replies} <= {403, 404, 405}, (path, name)
                 assert api("POST", path, {"metadata": {"name": "new"}, "spec": STORY["spec"]}).status in (403, 404, 405)
                 for method in ("GET", "DELETE"):
-                    told = api(method, path)
-                    assert told.status != 200 or (place == "" and PLANTED.encode() not in told.text), (method, path)
+                    answer = api(method, path)
+                    assert answer.status != 200 or (place == "" and PLANTED.encode() not in answer.text), (method, path)
     for namespace in ("default", "blue"):
         for beginning, plural in KUBERNETES_KINDS[:2]:
             there = scene.admin("GET", f"{beginning}/namespaces/{namespace}/{plural}/{PLANTED}").json

@@ -39,10 +39,10 @@ FLOW = {
 
 def until(true: Callable[[], Any]) -> Any:
     deadline = time.monotonic() + 120
-    while not (found := true()):
+    while not (outcome := true()):
         assert time.monotonic() < deadline, "it does not come about"
         time.sleep(0.1)
-    return found
+    return outcome
 
 
 def _failing(api: Api) -> str:
@@ -77,7 +77,7 @@ def test_a_server_without_an_engine_leaves_runs_to_one_that_has_one(
         assert api("GET", "/api/v1/runs").json["items"] == []
 
         drives = Server.start(tmp_path, *words)
-        until(lambda: any(one["serves"] for one in api("GET", "/api/v1/servers").json["items"]))
+        until(lambda: any(server["serves"] for server in api("GET", "/api/v1/servers").json["items"]))
         started = api("POST", "/api/v1/runs", {"document": RETURNS, "token": "once"})
         assert started.status == 202, started.text
         run = started.json["id"]
@@ -100,7 +100,7 @@ def test_a_server_without_an_engine_leaves_runs_to_one_that_has_one(
         assert again.status == 201, again.text
         assert api.result(again.json["id"])["status"] == "failed"
         assert api("POST", "/api/v1/resources:apply", {"documents": [STORY_RUN]}).status == 200
-        until(lambda: [one for one in api("GET", "/api/v1/runs?language=story").json["items"] if one["ended_at"]])
+        until(lambda: [run for run in api("GET", "/api/v1/runs?language=story").json["items"] if run["ended_at"]])
 
         pooled = api.start(FLOW, input=3)
         asked = {"worker": "w", "pools": ["gpu"], "providers": ["train"], "max": 1, "wait": 60}
@@ -110,7 +110,7 @@ def test_a_server_without_an_engine_leaves_runs_to_one_that_has_one(
 
         drives.process.kill()
         refused = until(
-            lambda: [one for one in [api("POST", f"/api/v1/runs/{failed}/redrive", {})] if one.status == 503]
+            lambda: [answer for answer in [api("POST", f"/api/v1/runs/{failed}/redrive", {})] if answer.status == 503]
         )
         assert refused[0].problem == (503, "ENGINE-NONE")
         before = len(api("GET", "/api/v1/runs").json["items"])

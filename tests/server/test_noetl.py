@@ -210,10 +210,11 @@ def test_executions_and_events_are_listed_newest_first(author: Api) -> None:
     for run in runs:
         author.result(run)
     listed = author("GET", "/api/executions?path=listed/a&page_size=2").json
-    assert [one["execution_id"] for one in listed] == runs[:0:-1]
-    assert [one["execution_id"] for one in author("GET", "/api/executions?path=listed/a&page=2&page_size=2").json] == [
-        runs[0]
-    ]
+    assert [execution["execution_id"] for execution in listed] == runs[:0:-1]
+    assert [
+        execution["execution_id"]
+        for execution in author("GET", "/api/executions?path=listed/a&page=2&page_size=2").json
+    ] == [runs[0]]
     assert {"path", "version", "catalog_id", "start_time", "end_time", "progress"} <= listed[0].keys()
     assert author("GET", "/api/executions?status=running&path=listed/a&colour=red").json == []
     shown = author("GET", f"/api/executions/{runs[0]}?page=1&page_size=10").json
@@ -267,7 +268,9 @@ def test_its_pages_get_what_they_ask_for(author: Api) -> None:
     stats = author("GET", "/api/dashboard/stats").json
     assert stats["total_playbooks"] >= 1 and stats["total_executions"] >= stats["failed_executions"]
     newest = author("GET", "/api/executions?page_size=10").json
-    assert [one["execution_id"] for one in stats["recent_executions"]] == [one["execution_id"] for one in newest]
+    assert [execution["execution_id"] for execution in stats["recent_executions"]] == [
+        execution["execution_id"] for execution in newest
+    ]
     assert author("GET", "/api/worker/pools?unknown=1").json == {"items": [], "count": 0}
     first = newest[0]["execution_id"]
     assert author("GET", f"/api/executions/{first}/status?full=true").json["execution_id"] == first

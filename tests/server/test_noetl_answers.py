@@ -88,9 +88,9 @@ def event(seq: int, kind: str = "step.done", **more: Any) -> dict[str, Any]:
 def test_events_are_numbered_filtered_and_paged_from_the_newest() -> None:
     events = [event(number, "step.done" if number % 2 else "step.started") for number in range(1, 8)]
     shown, place = event_page(events, EventSelection(page_size=2, event_type="step.done"), VERSION, None)
-    assert [one["event_id"] for one in shown] == [7, 5] and place["total_pages"] == 2 and place["has_next"]
+    assert [event["event_id"] for event in shown] == [7, 5] and place["total_pages"] == 2 and place["has_next"]
     shown, place = event_page(events, EventSelection(page=2, page_size=2, since_event_id=4), VERSION, "p")
-    assert [one["event_id"] for one in shown] == [5] and (place["has_next"], place["has_prev"]) == (False, True)
+    assert [event["event_id"] for event in shown] == [5] and (place["has_next"], place["has_prev"]) == (False, True)
     assert shown[0]["parent_execution_id"] == "p" and shown[0]["node_name"] == "team/etl"
     assert event_page([], EventSelection(), VERSION, None)[1]["total_pages"] == 0
 

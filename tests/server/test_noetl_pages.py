@@ -115,13 +115,13 @@ def test_its_pages_run_stop_edit_and_show_playbooks(tmp_path: Path) -> None:
         credential = {"name": "partner", "type": "bearer", "data": {"token": "env:PARTNER"}}
         assert author("POST", "/api/credentials", credential).status == 200
         script = Path(__file__).with_name("noetl_pages.mjs")
-        given = {"console": str(CONSOLE), "chromium": BROWSER, "url": url}
+        settings = {"console": str(CONSOLE), "chromium": BROWSER, "url": url}
         done = subprocess.run(
-            ["node", str(script)], input=json.dumps(given), capture_output=True, text=True, timeout=280, check=False
+            ["node", str(script)], input=json.dumps(settings), capture_output=True, text=True, timeout=280, check=False
         )
-        told = json.loads(done.stdout or "{}")
-        assert told.get("problems") == [] and told["refused"] == [], (told, done.stderr)
-        assert told["valid"] is True and told["saved"] == "success"
-        assert "GET /api/catalog/examples/hello/ui_schema" in told["calls"]
-        words = [one["status"] for one in author("GET", "/api/executions").json]
+        report = json.loads(done.stdout or "{}")
+        assert report.get("problems") == [] and report["refused"] == [], (report, done.stderr)
+        assert report["valid"] is True and report["saved"] == "success"
+        assert "GET /api/catalog/examples/hello/ui_schema" in report["calls"]
+        words = [execution["status"] for execution in author("GET", "/api/executions").json]
         assert words == ["CANCELLED", "CANCELLED"]

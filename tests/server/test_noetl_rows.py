@@ -209,27 +209,27 @@ def test_executions(author: Api) -> None:
     ended(author, run)
     listed = good(author("GET", "/api/executions?page=1&page_size=5"))
     assert isinstance(listed, list) and listed[0]["execution_id"] == run
-    one = good(author("GET", f"/api/executions/{run}?page=1&page_size=3"))
-    for shown in (listed[0], one):
+    page = good(author("GET", f"/api/executions/{run}?page=1&page_size=3"))
+    for shown in (listed[0], page):
         has(shown, "execution_id, catalog_id, path, version, status, start_time, end_time, duration_seconds")
         has(shown, "duration_human, progress, result, error, parent_execution_id")
         assert (shown["path"], shown["version"], shown["status"]) == ("rows/shown", 1, "COMPLETED")
         assert shown["progress"] == 100 and isinstance(shown["catalog_id"], str)
-    has(one, "events, events_included, events_endpoint, pagination")
-    has(one["pagination"], "page, page_size, total_events, total_pages, has_next, has_prev")
-    for event in one["events"]:
+    has(page, "events, events_included, events_endpoint, pagination")
+    has(page["pagination"], "page, page_size, total_events, total_pages, has_next, has_prev")
+    for event in page["events"]:
         has(event, "execution_id, event_id, event_type, node_id, node_name, status, created_at, timestamp, context")
         has(event, "result, error, catalog_id, parent_execution_id, parent_event_id, duration")
         assert isinstance(event["event_id"], int) and event["status"] == event["status"].upper()
-    numbers = [event["event_id"] for event in one["events"]]
-    assert numbers == sorted(numbers, reverse=True) and one["pagination"]["total_pages"] > 1
+    numbers = [event["event_id"] for event in page["events"]]
+    assert numbers == sorted(numbers, reverse=True) and page["pagination"]["total_pages"] > 1
     without = good(author("GET", f"/api/executions/{run}?include_events=false"))
     assert without["events"] == [] and without["events_included"] is False
     events = good(author("GET", f"/api/executions/{run}/events?page_size=3"))
     has(events, "execution_id, path, status, events, pagination")
-    assert events["events"] == one["events"]
-    assert good(author("GET", one["events_endpoint"]))["events"][:3] == one["events"]
-    kind = one["events"][0]["event_type"]
+    assert events["events"] == page["events"]
+    assert good(author("GET", page["events_endpoint"]))["events"][:3] == page["events"]
+    kind = page["events"][0]["event_type"]
     only = good(author("GET", f"/api/executions/{run}/events?event_type={kind}&since_event_id={numbers[0] - 1}"))
     assert [event["event_id"] for event in only["events"]] == numbers[:1]
     assert good(author("GET", "/api/ehdb/executions?limit=1"))["executions"][0]["execution_id"] == run

@@ -44,8 +44,8 @@ class IdentityProvider(ThreadingHTTPServer):
 
     def token(self, key: Any = RSA, algorithm: str = "RS256", kid: str = "one", **claims: Any) -> str:
         now = time.time()
-        said = {"iss": self.issuer, "aud": "perdure", "sub": "alice", "iat": now, "exp": now + 600} | claims
-        kept = {name: value for name, value in said.items() if value is not None}
+        token = {"iss": self.issuer, "aud": "perdure", "sub": "alice", "iat": now, "exp": now + 600} | claims
+        kept = {name: value for name, value in token.items() if value is not None}
         return jwt.encode(kept, key, algorithm, headers={"kid": kid})
 
 

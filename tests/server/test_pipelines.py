@@ -75,10 +75,10 @@ def go_through(api: Api, worker: Opener) -> str:
     (task,) = worker.lease()
     assert (task["kind"], task["needs"], task["number"], task["arguments"]) == ("pipeline", ["train"], 1, {"n": 1})
     assert worker.report(task, 2, 5).problem == (409, "CONFLICT")
-    told = [worker.report(task, 1, 5, judged=SEEN).json for _ in range(2)]
-    assert told[0]["goes_on"] and told[0]["ctx"] == {"seen": 5}
-    assert told[0]["next"]["lease"] == task["lease"] and told[0]["next"]["arguments"] == {"n": 5}
-    assert [one["next"]["task"] for one in told] == [told[0]["next"]["task"]] * 2
+    answers = [worker.report(task, 1, 5, judged=SEEN).json for _ in range(2)]
+    assert answers[0]["goes_on"] and answers[0]["ctx"] == {"seen": 5}
+    assert answers[0]["next"]["lease"] == task["lease"] and answers[0]["next"]["arguments"] == {"n": 5}
+    assert [answer["next"]["task"] for answer in answers] == [answers[0]["next"]["task"]] * 2
     assert worker.report(task, 1, 6, judged=SEEN).problem == (409, "LEASE-ANSWERED")
     assert worker.report(task, 3, 6).problem == (409, "CONFLICT")
     assert worker.lease(wait=0) == [], "what follows is not offered to others"
@@ -103,7 +103,7 @@ def test_a_pipeline_goes_on_under_one_lease(server: Server) -> None:
         assert worker.say(task, "complete", {"output": output}).status == 200
     assert server.admin.result(alone)["status"] == "succeeded"
     assert events(server.admin, run) == events(server.admin, alone)
-    kernel = [[event["event"] for event in facts(server.admin, one)] for one in (run, alone)]
+    kernel = [[event["event"] for event in facts(server.admin, run_id)] for run_id in (run, alone)]
     assert kernel[0] == kernel[1]
 
 
@@ -118,8 +118,8 @@ def test_what_the_document_does_not_say_is_not_taken_from_a_worker(server: Serve
     ):
         run = server.admin.start(THREE)
         (task,) = worker.lease()
-        told = worker.report(task, 1, 5, judged=judged).json
-        assert told["ctx"] == {"seen": 5}
+        answer = worker.report(task, 1, 5, judged=judged).json
+        assert answer["ctx"] == {"seen": 5}
         server.admin("POST", f"/api/v1/runs/{run}/cancel", {})
         assert worker.report(task, 2, 7).json["recalled"]
         assert server.admin.result(run)["status"] == "cancelled"
@@ -142,8 +142,8 @@ def test_whoever_lacks_a_part_gets_single_tasks(server: Server) -> None:
     assert worker.say(task, "complete", {"output": 5}).status == 200
     (task,) = worker.lease(providers=["train", "echo"])
     assert task["kind"] == "pipeline" and task["needs"] == ["echo", "train"]
-    told = worker.report(task, 1, 7).json
-    assert told["next"]["provider"] == "echo" and told["next"]["arguments"] == {"n": 7}
+    answer = worker.report(task, 1, 7).json
+    assert answer["next"]["provider"] == "echo" and answer["next"]["arguments"] == {"n": 7}
     assert worker.report(task, 2, 9).json["goes_on"] is False
 
 
@@ -156,9 +156,9 @@ def test_a_cancelled_pipeline_is_recalled_with_the_next_heartbeat_or_report(serv
         assert api("POST", f"/api/v1/runs/{run}/cancel").status == 200
         assert api.result(run)["status"] == "cancelled"
     leases = [{"lease": task["lease"]} for task in tasks]
-    told = worker.api("POST", "/api/v1/worker/heartbeat", {"worker": "w1", "leases": leases}).json
+    answer = worker.api("POST", "/api/v1/worker/heartbeat", {"worker": "w1", "leases": leases}).json
 
-    assert sorted(told["recalled"]) == sorted(task["lease"] for task in tasks) and told["lost"] == []
+    assert sorted(answer["recalled"]) == sorted(task["lease"] for task in tasks) and answer["lost"] == []
     assert worker.say(tasks[0], "log", {"message": "stopping"}).status == 200
     assert worker.report(tasks[0], 1, 5).json == {"ctx": None, "goes_on": False, "next": None, "recalled": True}
     cancelled = {"code": "Cancelled", "message": "stopped"}
@@ -182,10 +182,10 @@ def test_after_the_grace_every_call_under_the_lease_is_410(tmp_path: Path) -> No
             paths = {"log": {"message": "x"}, "complete": {"output": 1}, "fail": {"code": "C"}, "report": {"body": 1}}
             paths |= {"report": {"number": 1, "output": 1}, "release": {}, "effects/e/claim": {}, "signals/s": {}}
             assert {worker.say(task, path, body).status for path, body in paths.items()} == {410}
-            told = worker.api(
+            answer = worker.api(
                 "POST", "/api/v1/worker/heartbeat", {"worker": "w1", "leases": [{"lease": task["lease"]}]}
             )
-            assert told.json["lost"] == [task["lease"]]
+            assert answer.json["lost"] == [task["lease"]]
     finally:
         server.commands.end_all()
 
@@ -209,19 +209,19 @@ def test_a_wait_between_attempts_ends_the_lease(server: Server) -> None:
 def test_a_report_reaches_the_owner_of_the_run_through_any_server(tmp_path: Path, postgres_url: str) -> None:
     """SRV-034, SRV-072: the server that is asked is not the one that decides."""
     words = ("--db", as_url(postgres_url), "--route", "train=gpu", "--data", str(tmp_path / "state"))
-    one = Server.start(tmp_path, *words)
-    two = Server.start(tmp_path, *words)
+    first_server = Server.start(tmp_path, *words)
+    second_server = Server.start(tmp_path, *words)
     try:
         token = (tmp_path / "state" / "admin-token").read_text().strip()
-        first, second = (Api(server.url, token) for server in (one, two))
+        first, second = (Api(server.url, token) for server in (first_server, second_server))
         for api, other in ((first, second), (second, first), (first, first)):
             run = go_through(api, Opener(other))
             assert other.result(run)["status"] == "succeeded"
-        one.stop()
-        two.stop()
+        first_server.stop()
+        second_server.stop()
     finally:
-        one.commands.end_all()
-        two.commands.end_all()
+        first_server.commands.end_all()
+        second_server.commands.end_all()
 
 
 LONG = (
@@ -321,8 +321,8 @@ def test_a_killed_worker_s_pipeline_goes_on_at_the_task_that_was_open(
         assert result(admin, run)["status"] == "succeeded"
         assert lines(server, "marks") == ["a-one", "a-one/aa", "a-three", "b-one", "b-one/bb", "b-three"]
         assert lines(server, "held") == ["a-one/aa", "a-one/aa", "b-one/bb"]
-        told = facts(admin, run)
-        assert [event["event"] for event in told].count("TaskRedelivered") == 1
+        events = facts(admin, run)
+        assert [event["event"] for event in events].count("TaskRedelivered") == 1
         heir.send(signal.SIGTERM)
         assert heir.end().code == 0
         again.send(signal.SIGTERM)

@@ -54,7 +54,7 @@ def test_two_processes_share_runs_and_answer_about_each_others(tmp_path: Path) -
     api = server.admin
     pid = server.process.process.pid
     assert len(children(pid)) == 2
-    assert all(one["serves"] for one in api("GET", "/api/v1/servers").json["items"])
+    assert all(server["serves"] for server in api("GET", "/api/v1/servers").json["items"])
     runs = start_waiting(api)
     assert len(homes(tmp_path)) == 2, "both processes have runs"
     assert min(homes(tmp_path).values()) >= STARTS // 4

@@ -32,7 +32,7 @@ def test_an_entry_is_written_read_and_removed_under_its_version(server: Server) 
     assert admin("DELETE", PLACE, If_Match=first).status == 412
     assert admin("GET", PLACE).headers["etag"] == second.headers["etag"]
     listed = admin("GET", "/api/v1/resources/stories").json["items"]
-    assert "kept" in [one["metadata"]["name"] for one in listed]
+    assert "kept" in [resource["metadata"]["name"] for resource in listed]
     for tags, status in ((f'"x", {second.headers["etag"]}', 200), ('"x", "y"', 412), ("*", 200), ("", 412)):
         assert admin("PUT", PLACE, changed, If_Match=tags).status == status, tags
     assert admin("DELETE", PLACE, If_Match=second.headers["etag"]).status == 200
@@ -115,7 +115,7 @@ def test_a_check_is_200_problems_or_not_and_stores_nothing(server: Server) -> No
 
 
 def test_providers_and_servers_are_listed(server: Server) -> None:
-    assert "http" in [one["name"] for one in server.admin("GET", "/api/v1/providers").json["items"]]
+    assert "http" in [provider["name"] for provider in server.admin("GET", "/api/v1/providers").json["items"]]
     assert server.admin("GET", "/api/v1/servers").status == 200
 
 

@@ -142,11 +142,11 @@ def test_a_history_is_read_by_page_and_followed_without_gap_or_repetition(server
     admin.result(run)
     again = admin.follow(f"/api/v1/runs/{run}/events", Last_Event_ID=first["id"])
     rest = list(again.events())
-    told = [first, *rest]
+    received = [first, *rest]
     whole = admin("GET", f"/api/v1/runs/{run}/events?limit=1000").json["items"]
-    assert [int(event["id"]) for event in told] == [event["seq"] for event in whole]
-    assert [json.loads(event["data"]) for event in told] == whole
-    assert [event["event"] for event in told] == [event["event"] for event in whole]
+    assert [int(event["id"]) for event in received] == [event["seq"] for event in whole]
+    assert [json.loads(event["data"]) for event in received] == whole
+    assert [event["event"] for event in received] == [event["event"] for event in whole]
     assert all(event["at"].endswith("Z") for event in whole)
     page = admin("GET", f"/api/v1/runs/{run}/events?limit=2").json
     assert page["items"] == whole[:2] and page["next"] == 2
@@ -233,8 +233,8 @@ def test_a_cancel_and_a_fork_under_a_key_are_done_once_and_compared(server: Serv
     assert admin("POST", fork, {"at": 1}, Idempotency_Key="fork-1").problem == (409, "CONFLICT")
     assert admin("POST", f"/api/v1/runs/{other}/fork", {}, Idempotency_Key="fork-1").problem == (409, "CONFLICT")
     assert admin("POST", fork, {}, Idempotency_Key="fork-2").json["id"] != forks[0].json["id"]
-    found = admin("GET", f"/api/v1/runs?label=perdure.dev%2Fforked-from%3D{run}").json["items"]
-    assert len(found) == 2
+    items = admin("GET", f"/api/v1/runs?label=perdure.dev%2Fforked-from%3D{run}").json["items"]
+    assert len(items) == 2
 
     failed = admin.start(FAILS)
     assert admin.result(failed)["status"] == "failed"
@@ -289,8 +289,8 @@ def test_a_gate_is_decided_by_who_the_token_is(server: Server) -> None:
     gate = picture["status"]["gates"]["ask"]
     assert (gate["state"], gate["updatedBy"]) == ("Approved", "the-operator")
     assert "Mallory" in gate["message"]
-    told = admin("GET", f"/api/v1/runs/{run}/events?limit=1000").json["items"]
-    (decision,) = [event for event in told if event["event_type"] == "gate.decided"]
+    events = admin("GET", f"/api/v1/runs/{run}/events?limit=1000").json["items"]
+    (decision,) = [event for event in events if event["event_type"] == "gate.decided"]
     assert decision["who"] == {"name": "the-operator", "via": "token"}
     assert operator("POST", f"/api/v1/runs/{run}/gates/ask", {"state": "Maybe"}).problem == (400, "USAGE")
 
@@ -402,8 +402,8 @@ def test_with_json_the_server_prints_its_address_on_stdout(tmp_path: Path) -> No
     server = Server.start(tmp_path, "--json")
     process = server.process.process
     assert process.stdout is not None
-    told = json.loads(process.stdout.readline())
-    assert told == {"url": server.url, "pid": process.pid}
+    announcement = json.loads(process.stdout.readline())
+    assert announcement == {"url": server.url, "pid": process.pid}
     server.stop()
 
 
@@ -414,10 +414,10 @@ def test_any_server_answers_any_request_about_any_run(tmp_path: Path, postgres_u
 
     url = as_url(postgres_url)
     env = {"XDG_STATE_HOME": str(tmp_path / "state")}
-    one = Server.start(tmp_path, "--db", url, "--lease", "3s", **env)
-    two = Server.start(tmp_path, "--db", url, "--lease", "3s", **env)
+    first_server = Server.start(tmp_path, "--db", url, "--lease", "3s", **env)
+    second_server = Server.start(tmp_path, "--db", url, "--lease", "3s", **env)
     (file,) = (tmp_path / "state" / "perdure").glob("*/admin-token")
-    first, second = (Api(server.url, file.read_text().strip()) for server in (one, two))
+    first, second = (Api(server.url, file.read_text().strip()) for server in (first_server, second_server))
     runs = [first.start(WAITS) for _ in range(3)] + [second.start(WAITS) for _ in range(3)]
     for run in runs:
         assert first("GET", f"/api/v1/runs/{run}").json["id"] == run
@@ -430,15 +430,15 @@ def test_any_server_answers_any_request_about_any_run(tmp_path: Path, postgres_u
     ]
     assert keyed[0] == keyed[1]
     made = first("POST", "/api/v1/tokens", {"name": "short", "role": "viewer"}).json
-    guest = Api(two.url, made["token"])
+    guest = Api(second_server.url, made["token"])
     assert guest("GET", "/api/v1/whoami").status == 200
     first("DELETE", "/api/v1/tokens/short")
     deadline = time.monotonic() + 60
     while guest("GET", "/api/v1/whoami").status == 200 and time.monotonic() < deadline:
         time.sleep(0.1)
     assert guest("GET", "/api/v1/whoami").status == 401
-    one.stop()
-    two.stop()
+    first_server.stop()
+    second_server.stop()
 
 
 def test_instants_have_microseconds_in_every_language(server: Server) -> None:
@@ -453,10 +453,10 @@ def test_instants_have_microseconds_in_every_language(server: Server) -> None:
     flow = {"$schema": "https://mwl.dev/v0.1/flow/schema.json", "entrypoint": "a", "steps": {"a": {"action": "Return"}}}
     for document in (RETURNS, flow, playbook, story("steps: [{name: a, type: sleep, with: {duration: 1ms}}]", "when")):
         run = admin("POST", "/api/v1/runs", {"document": document}, Prefer="wait=60").json["id"]
-        told = "".join(
+        text = "".join(
             admin("GET", f"/api/v1/runs/{run}{path}").text.decode() for path in ("", "/events", "/steps", "/why")
         )
-        instants = re.findall(r'"(\d{4}-\d\d-\d\dT[^"]*)"', told)
+        instants = re.findall(r'"(\d{4}-\d\d-\d\dT[^"]*)"', text)
         assert instants and all(re.fullmatch(r"[\d-]{10}T[\d:]{8}\.\d{6}Z", instant) for instant in instants), instants
         assert all(
             isinstance(event["at"], int) for event in admin("GET", f"/api/v1/runs/{run}/events?raw=true").json["items"]

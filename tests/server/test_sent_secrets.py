@@ -98,9 +98,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         assert running.admin("POST", "/api/credentials", credential).status < 300
         yield running
         running.stop()
-        told = "".join(running.process.heard).encode()
-        told += b"".join(path.read_bytes() for path in folder.glob("perdure.db*") if path.is_file())
-        assert b"listening on" in told and not [text for text in PLANTED if text.encode() in told]
+        output = "".join(running.process.heard).encode()
+        output += b"".join(path.read_bytes() for path in folder.glob("perdure.db*") if path.is_file())
+        assert b"listening on" in output and not [text for text in PLANTED if text.encode() in output]
     finally:
         running.commands.end_all()
 
@@ -133,9 +133,9 @@ def test_tasks_of_every_language_get_what_they_name_and_tell_nobody(server: Serv
     assert sendings(api, story) == ["secrets/mail/password"]
     worker.send(signal.SIGTERM)
     worker.end()
-    told = b"".join(everything_about(api, run) for run in (flow, playbook, story))
-    told += api("GET", "/api/v1/audit?limit=1000").text + "".join(worker.heard).encode()
-    assert b"[redacted]" in told and not [text for text in PLANTED if text.encode() in told]
+    output = b"".join(everything_about(api, run) for run in (flow, playbook, story))
+    output += api("GET", "/api/v1/audit?limit=1000").text + "".join(worker.heard).encode()
+    assert b"[redacted]" in output and not [text for text in PLANTED if text.encode() in output]
     assert b"the-worker" in api("GET", f"/api/v1/runs/{flow}/operations").text
 
 
@@ -184,10 +184,10 @@ def test_only_the_task_of_the_lease_gets_its_own_and_what_comes_back_is_masked(s
     assert api.result(run)["status"] == "failed"
     assert sendings(api, run) == ["secrets/other/password", "secrets/mail/password"]
     wait_for_log(server, run, "the password is")
-    told = everything_about(api, run)
-    assert b"the password is [redacted]" in told
+    output = everything_about(api, run)
+    assert b"the password is [redacted]" in output
     for text in (MAIL, OTHER, encoded):
-        assert text.encode() not in told
+        assert text.encode() not in output
 
 
 def test_a_pool_that_is_not_named_is_sent_nothing(server: Server) -> None:
@@ -205,6 +205,6 @@ def test_a_wrong_word_in_the_settings_is_told(tmp_path: Path) -> None:
     from tests.cli.commandline import CommandLine
 
     (tmp_path / "settings.toml").write_text('[pools.gpu]\nsecrets = "yes"\n')
-    told = CommandLine(tmp_path)("serve", "--listen", "127.0.0.1:0", "--config", "settings.toml", code=None)
+    done = CommandLine(tmp_path)("serve", "--listen", "127.0.0.1:0", "--config", "settings.toml", code=None)
 
-    assert told.code == 1 and "pools[...].secrets" in told.err
+    assert done.code == 1 and "pools[...].secrets" in done.err

@@ -201,7 +201,7 @@ def test_a_worker_gets_what_it_has_credits_for_and_what_it_left_comes_again(serv
         assert step["arguments"]["inputs"] == {"name": "ada"}
         first, second, third = worker.take(3)
         worker.hear_nothing("message")
-        assert [one["message"]["payload"] for one in (first, second, third)] == [{"n": 0}, {"n": 1}, {"n": 2}]
+        assert [packet["message"]["payload"] for packet in (first, second, third)] == [{"n": 0}, {"n": 1}, {"n": 2}]
         assert first["message"]["envelope"]["sequence"] == 1
         worker.send("publish", number=1, replyTo=first["id"], message={"payload": {"n": 100}})
         assert worker.hear("published")["number"] == 1
@@ -215,11 +215,13 @@ def test_a_worker_gets_what_it_has_credits_for_and_what_it_left_comes_again(serv
     with connected(server) as worker:
         worker.offer()
         again = worker.take(5)
-        assert [one["message"]["payload"]["n"] for one in again] == [1, 2, 3, 4, 5]
+        assert [packet["message"]["payload"]["n"] for packet in again] == [1, 2, 3, 4, 5]
         assert again[0]["message"]["messageId"] == second["message"]["messageId"]
-        for one in again:
-            worker.send("publish", number=one["id"], replyTo=one["id"], message={"payload": one["message"]["payload"]})
-            worker.send("done", id=one["id"])
+        for packet in again:
+            worker.send(
+                "publish", number=packet["id"], replyTo=packet["id"], message={"payload": packet["message"]["payload"]}
+            )
+            worker.send("done", id=packet["id"])
         worker.hear("end")
         worker.send("returned")
         result = server.admin("GET", f"/api/v1/runs/{run}/result?wait=60", timeout=120)
@@ -250,10 +252,10 @@ def test_it_is_shown_who_does_a_step_and_why_nobody_does(server: Server) -> None
         wait_until(lambda: bool(server.admin("GET", "/api/v1/workers").json["items"]))
         (row,) = server.admin("GET", "/api/v1/workers").json["items"]
         assert (row["name"], row["pool"], row["present"]) == ("a test", "gpu", True)
-        assert [(one["run"], one["step"]) for one in row["streams"]] == [(run, "twice")]
+        assert [(stream["run"], stream["step"]) for stream in row["streams"]] == [(run, "twice")]
         assert server.admin("GET", "/api/v1/pools").json["items"][0]["waits"] == []
-        for one in messages:
-            worker.send("done", id=one["id"])
+        for packet in messages:
+            worker.send("done", id=packet["id"])
         worker.hear("end")
         worker.send("returned")
         worker.hear("stop")
@@ -304,18 +306,18 @@ def test_a_worker_that_leaves_is_replaced(server: Server, strategy: str) -> None
             return str((shown(server, run)["stepRuns"]["twice"]["status"].get("handoff") or {}).get("phase"))
 
         wait_until(lambda: phase() == "draining")
-        for one in in_hand:
-            old.send("done", id=one["id"])
+        for packet in in_hand:
+            old.send("done", id=packet["id"])
         old.hear("stop")
         if strategy != "blue_green":
             new.hear("step")
             new.send("ready", credits=100)
         rest = new.take(12 - len(in_hand))
-        numbers = [one["message"]["payload"]["n"] for one in (*in_hand, *rest)]
+        numbers = [packet["message"]["payload"]["n"] for packet in (*in_hand, *rest)]
         assert numbers == list(range(12)), "in order, and each once"
         wait_until(lambda: phase() == "ready")
-        for one in rest:
-            new.send("done", id=one["id"])
+        for packet in rest:
+            new.send("done", id=packet["id"])
         new.hear("end")
         new.send("returned")
     result = server.admin("GET", f"/api/v1/runs/{run}/result?wait=60", timeout=120)
@@ -332,10 +334,12 @@ def test_a_rolling_step_does_not_wait_for_the_worker_that_leaves(server: Server)
         old.hear("stop")
         new.offer()
         messages = new.take(6)
-        assert [one["message"]["payload"]["n"] for one in messages] == list(range(6))
-        assert [one["message"]["messageId"] for one in messages[:2]] == [one["message"]["messageId"] for one in in_hand]
-        for one in messages:
-            new.send("done", id=one["id"])
+        assert [packet["message"]["payload"]["n"] for packet in messages] == list(range(6))
+        assert [packet["message"]["messageId"] for packet in messages[:2]] == [
+            packet["message"]["messageId"] for packet in in_hand
+        ]
+        for packet in messages:
+            new.send("done", id=packet["id"])
         new.hear("end")
         wait_until(lambda: shown(server, run)["stepRuns"]["twice"]["status"]["handoff"]["phase"] == "ready")
         assert shown(server, run)["stepRuns"]["twice"]["status"]["handoff"]["strategy"] == "rolling"

@@ -24,13 +24,13 @@ def test_unlike_policy_and_routes_are_shown_and_warned_of(tmp_path: Path, store:
     try:
         servers.append(Server.start(folders[2], *same))
         answer = wait_for(api, 2)
-        assert answer["warnings"] == [] and [one["unlike"] for one in answer["settings"]] == [[], []]
+        assert answer["warnings"] == [] and [setting["unlike"] for setting in answer["settings"]] == [[], []]
         servers.append(Server.start(folders[1], *same, "--config", "settings.toml", "--route", "test=cpu"))
         last = servers[2].process
         assert any(WARNING in line for line in last.heard) or last.hear(WARNING)
         answer = wait_for(api, 3)
         unlike = ["policy.code_of_api_documents", "route.test"]
-        assert {tuple(one["unlike"]) for one in answer["settings"]} == {tuple(unlike)}
+        assert {tuple(setting["unlike"]) for setting in answer["settings"]} == {tuple(unlike)}
         assert all(", ".join(unlike) in warning for warning in answer["warnings"]) and answer["warnings"]
         assert api("GET", "/api/v1/workers").json["items"] == [], "servers are not workers"
         servers.pop().stop()

@@ -45,9 +45,9 @@ def _server(answers: list[Answer]) -> Iterator[tuple[str, list[str]]]:
     thread.join(60)
 
 
-def _source(url: str, said: list[str]) -> ServerSource:
+def _source(url: str, lines: list[str]) -> ServerSource:
     source = ServerSource(
-        url, "token", worker="w", pools=["p"], slots=1, known=(), languages={}, now=lambda: 0, say=said.append
+        url, "token", worker="w", pools=["p"], slots=1, known=(), languages={}, now=lambda: 0, say=lines.append
     )
     for lease in ("first", "second"):
         assignment = Assignment(RunId("r"), 1, "/a", "http", b"{}", b"null", 1, 1, "key", None, sealed=True)
@@ -57,13 +57,13 @@ def _source(url: str, said: list[str]) -> ServerSource:
 
 @pytest.mark.parametrize("refusal", [(410, GONE), (404, MISSING)])
 async def test_a_refusal_is_passed_over_and_a_lost_connection_is_tried_again(refusal: Answer) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     with _server([None, (503, {}), refusal, None, (200, FOUND)]) as (url, asked):
-        found = await _source(url, said).document(DIGEST)
+        document = await _source(url, lines).document(DIGEST)
 
-    assert found == ("playbook", b"a: 1")
+    assert document == ("playbook", b"a: 1")
     assert asked == ["first", "first", "first", "second", "second"]
-    assert [line.partition(":")[0] for line in said] == [
+    assert [line.partition(":")[0] for line in lines] == [
         "the server cannot be reached, will retry",
         "the server is there again",
     ]

@@ -51,8 +51,8 @@ class Worker:
 
     def lease(self, count: int = 1, wait: float = 20, headers: Any = None, **more: Any) -> list[Any]:
         body = {"worker": self.name, "pools": [self.pool], "providers": ["train"], "max": count, "wait": wait, **more}
-        given: Any = headers or {}
-        reply = self.api("POST", "/api/v1/worker/lease", body, timeout=90, **given)
+        extra: Any = headers or {}
+        reply = self.api("POST", "/api/v1/worker/lease", body, timeout=90, **extra)
         assert reply.status == 200, reply.text
         tasks: list[Any] = reply.json["tasks"]
         return tasks
@@ -112,8 +112,8 @@ def test_a_large_output_has_the_size_that_it_has(server: Server, worker: Worker,
     put = worker.api("PUT", f"/api/v1/worker/tasks/{task['lease']}/values/{name}", raw=text)
     assert put.status == 201
     assert worker.say(task, "complete", {"output": {"$large": name, "bytes": claimed}}).status == 200
-    told = server.admin("GET", f"/api/v1/runs/{run}/events?raw=true").text.decode()
-    assert f'"bytes":{len(text)}' in told.replace(" ", "") and server.admin.result(run)["value"] == "a" * 100_000
+    raw_events = server.admin("GET", f"/api/v1/runs/{run}/events?raw=true").text.decode()
+    assert f'"bytes":{len(text)}' in raw_events.replace(" ", "") and server.admin.result(run)["value"] == "a" * 100_000
 
 
 def test_a_large_output_has_no_more_values_than_a_result(server: Server, worker: Worker) -> None:
@@ -154,7 +154,9 @@ def test_effects_signals_logs_and_reports_reach_the_run(server: Server, worker: 
     assert worker.say(task, "report", {"body": {"epoch": 1}}).status == 200
     assert worker.say(task, "complete", {"output": None}).status == 200
     assert server.admin.result(run)["value"] == 7
-    effects = {one["name"]: one["state"] for one in server.admin("GET", f"/api/v1/runs/{run}/effects").json["items"]}
+    effects = {
+        effect["name"]: effect["state"] for effect in server.admin("GET", f"/api/v1/runs/{run}/effects").json["items"]
+    }
     assert effects == {"a/b": "completed", "mail": "released"}
 
 
@@ -206,8 +208,8 @@ def test_a_heartbeat_tells_what_was_recalled_and_lost(server: Server, worker: Wo
     (task,) = worker.lease()
     assert server.admin("POST", f"/api/v1/runs/{run}/cancel").status in (200, 202)
     leases = [{"lease": task["lease"], "progress": 0.5}, {"lease": "0" * 32}]
-    told = server.role("worker")("POST", "/api/v1/worker/heartbeat", {"worker": "w1", "leases": leases}).json
-    assert (told["recalled"], told["lost"]) == ([task["lease"]], ["0" * 32]) and told["lease_until"]
+    answer = server.role("worker")("POST", "/api/v1/worker/heartbeat", {"worker": "w1", "leases": leases}).json
+    assert (answer["recalled"], answer["lost"]) == ([task["lease"]], ["0" * 32]) and answer["lease_until"]
     assert worker.say(task, "fail", {"code": "Cancelled", "message": "stopped"}).status == 200
     assert server.admin.result(run)["status"] == "cancelled"
 
@@ -248,7 +250,7 @@ def test_many_are_answered_at_once(server: Server, worker: Worker) -> None:
     answers: list[Any] = [{"lease": task["lease"], "output": task["run"]} for task in tasks]
     answers.append({"lease": "e" * 32, "output": 1})
     reply = worker.api("POST", "/api/v1/worker/answers", {"answers": answers})
-    assert [one["status"] for one in reply.json["results"]] == [200, 200, 200, 410], reply.text
+    assert [result["status"] for result in reply.json["results"]] == [200, 200, 200, 410], reply.text
     assert [server.admin.result(run)["value"] for run in runs] == runs
 
 
@@ -273,8 +275,8 @@ def test_a_token_is_for_its_pools_and_for_nothing_else(server: Server, worker: W
         ("log", {"message": "x"}),
     ):
         assert stranger.say(task, path, sent).problem == (410, "LEASE-GONE")
-    told = stranger.api("POST", "/api/v1/worker/heartbeat", {"worker": "w1", "leases": [{"lease": task["lease"]}]})
-    assert told.json["lost"] == [task["lease"]]
+    answer = stranger.api("POST", "/api/v1/worker/heartbeat", {"worker": "w1", "leases": [{"lease": task["lease"]}]})
+    assert answer.json["lost"] == [task["lease"]]
     assert worker.say(task, "complete", {"output": 1}).status == 200
     assert server.admin.result(run)["value"] == 1
 
@@ -363,7 +365,7 @@ def test_pools_and_workers_are_listed_and_a_pool_without_a_worker_shows(server: 
     run = server.admin.start(document)
     shown = server.commands.here("show", run).out
     assert "no worker of pool far offers train; none was seen in the last day" in shown
-    (pool,) = [one for one in server.admin("GET", "/api/v1/pools").json["items"] if one["name"] == "far"]
+    (pool,) = [row for row in server.admin("GET", "/api/v1/pools").json["items"] if row["name"] == "far"]
     assert (pool["ready"], pool["workers"], len(pool["waits"])) == (1, 0, 1)
     assert server.admin("GET", "/api/v1/pools/far").json["name"] == "far"
     assert server.admin("GET", "/api/v1/pools/nowhere").problem == (404, "POOL-NOT-FOUND")
@@ -450,13 +452,13 @@ def test_calls_under_a_lease_go_on_at_any_other_server(tmp_path: Path, postgres_
 
     url = as_url(postgres_url)
     env = {"XDG_STATE_HOME": str(tmp_path / "state")}
-    one = Server.start(tmp_path, "--db", url, "--lease", "3s", **env)
-    two = Server.start(tmp_path, "--db", url, "--lease", "3s", **env)
+    first_server = Server.start(tmp_path, "--db", url, "--lease", "3s", **env)
+    second_server = Server.start(tmp_path, "--db", url, "--lease", "3s", **env)
     try:
         (file,) = (tmp_path / "state" / "perdure").glob("*/admin-token")
-        admins = [Api(server.url, file.read_text().strip()) for server in (one, two)]
+        admins = [Api(server.url, file.read_text().strip()) for server in (first_server, second_server)]
         made = admins[0]("POST", "/api/v1/tokens", {"name": "w", "role": "worker", "pools": ["gpu"]}).json["token"]
-        first, second = (Worker(Api(server.url, made)) for server in (one, two))
+        first, second = (Worker(Api(server.url, made)) for server in (first_server, second_server))
         runs = [admins[number % 2].start(HEARS) for number in range(4)]
         tasks = [first.lease()[0] for _ in range(2)] + [second.lease()[0] for _ in range(2)]
         assert sorted(task["run"] for task in tasks) == sorted(runs)
@@ -472,7 +474,7 @@ def test_calls_under_a_lease_go_on_at_any_other_server(tmp_path: Path, postgres_
             for worker in (second, first, second):
                 assert worker.say(task, "complete", {"output": 1}).status == 200
             assert first.say(task, "complete", {"output": 2}).problem == (409, "LEASE-ANSWERED")
-        one.process.kill()
+        first_server.process.kill()
         assert second.say(late, "complete", {"output": 1}).status == 200
         for run in runs:
             while (reply := admins[1]("GET", f"/api/v1/runs/{run}/result?wait=20", timeout=60)).status == 202:
@@ -480,7 +482,7 @@ def test_calls_under_a_lease_go_on_at_any_other_server(tmp_path: Path, postgres_
             assert reply.json["value"] == run
             names = [event["event"] for event in admins[1]("GET", f"/api/v1/runs/{run}/events?raw=true").json["items"]]
             assert (names.count("TaskEnded"), names.count("SignalReceived")) == (1, 1)
-        two.stop()
+        second_server.stop()
     finally:
-        one.commands.end_all()
-        two.commands.end_all()
+        first_server.commands.end_all()
+        second_server.commands.end_all()

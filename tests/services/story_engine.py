@@ -22,17 +22,17 @@ WORK: dict[str, Any] = {ECHO: lambda arguments, input: arguments["inputs"]}
 
 
 def texts(*resources: Any) -> list[AppliedDocument]:
-    return [AppliedDocument(f"{n}.json", jsontext.encode(one).decode()) for n, one in enumerate(resources)]
+    return [AppliedDocument(f"{n}.json", jsontext.encode(resource).decode()) for n, resource in enumerate(resources)]
 
 
 def story_run(name: str = "", *, inputs: Any = None, metadata: Any = None, **spec: Any) -> dict[str, Any]:
-    given = {} if inputs is None else {"inputs": inputs}
+    members = {} if inputs is None else {"inputs": inputs}
     named = {"name": name} if name else {}
     return {
         "apiVersion": RUNS,
         "kind": "StoryRun",
         "metadata": {**named, **(metadata or {})},
-        "spec": {"storyRef": {"name": "orders"}, **given, **spec},
+        "spec": {"storyRef": {"name": "orders"}, **members, **spec},
     }
 
 

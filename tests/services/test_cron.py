@@ -28,13 +28,13 @@ def said(instant: Instant | None) -> str:
 
 
 def strikes(cron: str, start: str, count: int, zone: str = "UTC") -> list[str]:
-    found, now = [], at(start)
+    times, now = [], at(start)
     for _ in range(count):
         upcoming = read_cron(cron).next_after(now, find_zone(zone))
         assert upcoming is not None and read_cron(cron).matches(upcoming, find_zone(zone))
-        found.append(said(upcoming))
+        times.append(said(upcoming))
         now = upcoming
-    return found
+    return times
 
 
 @pytest.mark.parametrize(
@@ -92,15 +92,15 @@ def test_a_schedule_that_never_strikes() -> None:
     assert read_cron("0 0 30 2 *").next_after(at("2027-01-15T10:00:00"), UTC) is None
 
 
-def clockwork(*schedules: Any, name: str = "tick", **given: Any) -> dict[str, Any]:
-    return impulse(name, "cron", **{"with": {"schedules": list(schedules), **given}})
+def clockwork(*schedules: Any, name: str = "tick", **members: Any) -> dict[str, Any]:
+    return impulse(name, "cron", **{"with": {"schedules": list(schedules), **members}})
 
 
 EVERY = {"name": "five", "cron": "*/5 * * * *", "inputs": {"n": 1}}
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("members", "message"),
     [
         ({"schedules": []}, "schedules"),
         ({"schedules": [{"name": "a"}]}, "cron"),
@@ -111,11 +111,11 @@ EVERY = {"name": "five", "cron": "*/5 * * * *", "inputs": {"n": 1}}
         ({"schedules": [{**EVERY, "jitter": "soon"}]}, "jitter"),
     ],
 )
-async def test_an_impulse_that_cannot_be_initialized_is_refused(tmp_path: Path, given: Any, message: str) -> None:
+async def test_an_impulse_that_cannot_be_initialized_is_refused(tmp_path: Path, members: Any, message: str) -> None:
     """STY-160 STY-045"""
     async with World(tmp_path) as world:
         with pytest.raises(Rejected, match=message):
-            await engine_of(world).apply(texts(*NEEDED, impulse("tick", "cron", **{"with": given})))
+            await engine_of(world).apply(texts(*NEEDED, impulse("tick", "cron", **{"with": members})))
 
 
 class Ticking:
@@ -175,8 +175,8 @@ async def test_each_strike_starts_one_run_with_its_own_inputs(tmp_path: Path) ->
     async with Ticking(tmp_path, tick) as scene:
         await scene.until("2027-01-15T10:11:00")
         first, second = await scene.runs()
-        told = {"schedule": "five", "description": "*/5 * * * *", "triggeredAt": "2027-01-15T11:05:00+01:00"}
-        assert first["spec"]["inputs"] == {"n": 1, "_cron": told}
+        firing = {"schedule": "five", "description": "*/5 * * * *", "triggeredAt": "2027-01-15T11:05:00+01:00"}
+        assert first["spec"]["inputs"] == {"n": 1, "_cron": firing}
         assert second["spec"]["inputs"]["_cron"]["triggeredAt"] == "2027-01-15T11:10:00+01:00"
         token = first["metadata"]["annotations"]["storyrun.bubustack.io/trigger-token"]
         assert token == "cron:tick:five:2027-01-15T10:05:00Z"
@@ -239,15 +239,15 @@ async def test_after_downtime_at_most_the_latest_strike_is_made_up_for(
     tmp_path: Path, back: str, deadline: str | None, count: int
 ) -> None:
     """STY-162"""
-    given = {} if deadline is None else {"startingDeadline": deadline}
-    async with Ticking(tmp_path, clockwork(EVERY, **given)) as scene:
+    members = {} if deadline is None else {"startingDeadline": deadline}
+    async with Ticking(tmp_path, clockwork(EVERY, **members)) as scene:
         await scene.keeper.close()
         scene.world.clock.move_to(at(back))
         scene.keeper = await scene.keep()
-        found = await scene.runs()
-        assert len(found) == count
+        runs = await scene.runs()
+        assert len(runs) == count
         if count:
-            assert found[0]["spec"]["inputs"]["_cron"]["triggeredAt"] == "2027-01-15T10:20:00Z"
+            assert runs[0]["spec"]["inputs"]["_cron"]["triggeredAt"] == "2027-01-15T10:20:00Z"
         await scene.keeper.close()
         scene.keeper = await scene.keep()
         assert len(await scene.runs()) == count
@@ -270,9 +270,9 @@ async def test_what_a_run_that_has_not_ended_means_for_the_next(tmp_path: Path, 
     """STY-161"""
     async with Ticking(tmp_path, clockwork(EVERY, concurrencyPolicy=policy), held=True) as scene:
         await scene.until("2027-01-15T10:15:30")
-        found = await scene.runs()
-        assert len(found) == count
-        cancelled = [bool(one["spec"].get("cancelRequested")) for one in found]
+        runs = await scene.runs()
+        assert len(runs) == count
+        cancelled = [bool(run["spec"].get("cancelRequested")) for run in runs]
         assert cancelled == ([True, True, False] if policy == "replace" else [False] * count)
         if policy == "forbid":
             assert (await scene.status())["schedules"]["five"]["result"] == "Skipped"

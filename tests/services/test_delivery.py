@@ -31,12 +31,12 @@ def policy(own: Any = None, template: Any = None) -> DeliveryPolicy:
 
 def test_an_impulse_overrides_its_template_field_by_field() -> None:
     """STY-154"""
-    found = policy(
+    delivery = policy(
         {"retry": {"maxAttempts": 5}, "dedupe": {"mode": "token"}},
         {"retry": {"maxAttempts": 2, "baseDelay": "2s", "backoff": "linear"}, "dedupe": {"mode": "none"}},
     )
-    assert (found.attempts, found.base, found.backoff, found.mode) == (5, 2 * SECOND, "linear", "token")
-    assert found.ceiling == 300 * SECOND
+    assert (delivery.attempts, delivery.base, delivery.backoff, delivery.mode) == (5, 2 * SECOND, "linear", "token")
+    assert delivery.ceiling == 300 * SECOND
     assert policy(None, {"dedupe": {"mode": "token"}}).mode == "token"
 
 
@@ -54,26 +54,26 @@ def test_without_words_nothing_is_retried_or_told_apart() -> None:
 )
 def test_waits_before_further_attempts(backoff: str, waits: list[int]) -> None:
     """STY-156"""
-    found = policy({"retry": {"maxAttempts": 6, "baseDelay": "1s", "maxDelay": "10s", "backoff": backoff}})
-    assert [found.wait_before(n, 0.5) for n in range(2, 7)] == [one * SECOND for one in waits]
+    delivery = policy({"retry": {"maxAttempts": 6, "baseDelay": "1s", "maxDelay": "10s", "backoff": backoff}})
+    assert [delivery.wait_before(n, 0.5) for n in range(2, 7)] == [wait * SECOND for wait in waits]
 
 
 def test_waits_are_spread_and_never_above_the_most() -> None:
     """STY-156"""
-    found = policy({"retry": {"baseDelay": "8s", "maxDelay": "10s"}})
-    assert found.wait_before(2, 0) == 6 * SECOND
-    assert found.wait_before(2, 1) == 10 * SECOND
-    assert found.wait_before(3, 0) == 7.5 * SECOND
+    delivery = policy({"retry": {"baseDelay": "8s", "maxDelay": "10s"}})
+    assert delivery.wait_before(2, 0) == 6 * SECOND
+    assert delivery.wait_before(2, 1) == 10 * SECOND
+    assert delivery.wait_before(3, 0) == 7.5 * SECOND
     assert policy({"retry": {"maxDelay": "0s"}}).wait_before(20, 1) == 300 * SECOND
 
 
 def test_a_token_that_the_policy_asks_for_must_be_there() -> None:
     """STY-155"""
-    found = policy({"dedupe": {"mode": "token"}})
-    assert token_for(found, impulse(), {}, "T") == "T"
+    delivery = policy({"dedupe": {"mode": "token"}})
+    assert token_for(delivery, impulse(), {}, "T") == "T"
     for missing in (None, ""):
         with pytest.raises(BadDelivery, match=r"^spec\.deliveryPolicy\.dedupe\.mode is token, but no token was given$"):
-            token_for(found, impulse(), {}, missing)
+            token_for(delivery, impulse(), {}, missing)
 
 
 @pytest.mark.parametrize(
@@ -88,21 +88,21 @@ def test_a_token_that_the_policy_asks_for_must_be_there() -> None:
 )
 def test_keys_are_hashes_of_what_the_template_gives(template: str, text: str) -> None:
     """STY-155"""
-    found = policy({"dedupe": {"mode": "key", "keyTemplate": template}})
+    delivery = policy({"dedupe": {"mode": "key", "keyTemplate": template}})
     inputs = {"id": 7, "all": {"b": None, "a": [1.0, True]}}
-    wanted = sha256(text.encode()).hexdigest()
-    assert token_for(found, impulse(), inputs, None) == wanted
-    assert token_for(found, impulse(), inputs, wanted) == wanted
+    token = sha256(text.encode()).hexdigest()
+    assert token_for(delivery, impulse(), inputs, None) == token
+    assert token_for(delivery, impulse(), inputs, token) == token
     with pytest.raises(BadDelivery, match=r"differs from the result of spec\.deliveryPolicy\.dedupe\.keyTemplate$"):
-        token_for(found, impulse(), inputs, "T")
+        token_for(delivery, impulse(), inputs, "T")
 
 
 @pytest.mark.parametrize("template", ["{{ inputs.none }}", "{{ inputs.blank }}", "{{ now }}", "{{ steps.a.output }}"])
 def test_keys_that_cannot_be_made(template: str) -> None:
     """STY-155: nothing left, missing, not deterministic, no such root."""
-    found = policy({"dedupe": {"mode": "key", "keyTemplate": template}})
+    delivery = policy({"dedupe": {"mode": "key", "keyTemplate": template}})
     with pytest.raises(BadDelivery, match=r"^spec\.deliveryPolicy\.dedupe\.keyTemplate(: | gave an empty key$)"):
-        token_for(found, impulse(), {"blank": "  "}, None)
+        token_for(delivery, impulse(), {"blank": "  "}, None)
 
 
 @pytest.mark.parametrize(
@@ -117,9 +117,9 @@ def test_keys_that_cannot_be_made(template: str) -> None:
 )
 def test_a_key_that_reads_something_absent_is_refused(template: str) -> None:
     """STY-280: else every delivery without it would be the same one."""
-    found = policy({"dedupe": {"mode": "key", "keyTemplate": template}})
+    delivery = policy({"dedupe": {"mode": "key", "keyTemplate": template}})
     with pytest.raises(BadDelivery, match=r"absent|missing"):
-        token_for(found, impulse(), {"id": 7}, None)
+        token_for(delivery, impulse(), {"id": 7}, None)
 
 
 @pytest.mark.parametrize(
@@ -127,9 +127,9 @@ def test_a_key_that_reads_something_absent_is_refused(template: str) -> None:
 )
 def test_a_key_may_say_what_to_use_for_something_absent_or_hold_any_text(template: str) -> None:
     """STY-280: absent is what is not there, whatever a text that is there looks like."""
-    found = policy({"dedupe": {"mode": "key", "keyTemplate": template}})
+    delivery = policy({"dedupe": {"mode": "key", "keyTemplate": template}})
 
-    assert token_for(found, impulse(), {"text": "<no value>"}, None)
+    assert token_for(delivery, impulse(), {"text": "<no value>"}, None)
 
 
 def test_a_mapping_makes_inputs_of_an_event() -> None:

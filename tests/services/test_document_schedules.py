@@ -49,11 +49,11 @@ EVERY = {"name": "five", "cron": "*/5 * * * *", "inputs": {"n": 1}}
 WORKS_ON = "echo"
 
 
-def impulse(*entries: Any, document: Any = None, on_failure: Any = None, **given: Any) -> dict[str, Any]:
+def impulse(*entries: Any, document: Any = None, on_failure: Any = None, **members: Any) -> dict[str, Any]:
     spec: dict[str, Any] = {
         "templateRef": {"name": "cron"},
         "documentRef": document or {"language": "flow", "name": "ping"},
-        "with": {"schedules": list(entries) or [EVERY], **given},
+        "with": {"schedules": list(entries) or [EVERY], **members},
     }
     if on_failure:
         spec["onFailure"] = on_failure
@@ -61,8 +61,8 @@ def impulse(*entries: Any, document: Any = None, on_failure: Any = None, **given
 
 
 def documents(*impulses: Any) -> list[AppliedDocument]:
-    texts = {"ping.json": FLOW, "alert.json": ALERT} | {f"i{n}.json": one for n, one in enumerate(impulses)}
-    applied = [AppliedDocument(file, jsontext.encode(one).decode()) for file, one in texts.items()]
+    texts = {"ping.json": FLOW, "alert.json": ALERT} | {f"i{n}.json": impulse for n, impulse in enumerate(impulses)}
+    applied = [AppliedDocument(file, jsontext.encode(text).decode()) for file, text in texts.items()]
     return [*applied, AppliedDocument("nightly.yaml", PLAYBOOK)]
 
 
@@ -136,8 +136,8 @@ async def test_a_schedule_starts_a_flow_with_its_inputs(tmp_path: Path) -> None:
         first, second = await scene.runs()
         assert first.language == "flow" and first.status == "succeeded"
         assert first.labels["perdure.dev/impulse"] == "default/tick" and first.labels["perdure.dev/schedule"] == "five"
-        told = {"schedule": "five", "description": "*/5 * * * *", "triggeredAt": "2027-01-15T11:05:00+01:00"}
-        assert await scene.engine.handle(first.id).result() == {"n": 1, "_cron": told}
+        firing = {"schedule": "five", "description": "*/5 * * * *", "triggeredAt": "2027-01-15T11:05:00+01:00"}
+        assert await scene.engine.handle(first.id).result() == {"n": 1, "_cron": firing}
         assert second.labels["perdure.dev/scheduled-at"] == "2027-01-15T10:10:00Z"
         view = await schedules(scene.engine).find("tick", "default", 2)
         assert view.state.result == "Created" and view.state.run == second.id
@@ -200,10 +200,10 @@ async def test_what_a_run_that_has_not_ended_means_for_the_next(
     """SRV-042"""
     async with Ticking(tmp_path, impulse(concurrencyPolicy=policy), held=True) as scene:
         await scene.until("2027-01-15T10:15:30")
-        found = await scene.runs()
-        assert len(found) == started and len(await scene.firings()) == waiting
+        runs = await scene.runs()
+        assert len(runs) == started and len(await scene.firings()) == waiting
         is_replaced = policy in ("cancelPrevious", "replace")
-        cancelled = [(await scene.engine.execution(row.id)).state.cancel_requested for row in found]
+        cancelled = [(await scene.engine.execution(row.id)).state.cancel_requested for row in runs]
         assert cancelled == [True, True, False][:started] if is_replaced else not any(cancelled)
 
 
@@ -230,8 +230,8 @@ async def test_after_downtime_every_time_within_the_catch_up_window_is_started_o
     tmp_path: Path, window: str | None, expected: list[str]
 ) -> None:
     """SRV-042"""
-    given = {} if window is None else {"catchUpWindow": window}
-    async with Ticking(tmp_path, impulse(**given)) as scene:
+    members = {} if window is None else {"catchUpWindow": window}
+    async with Ticking(tmp_path, impulse(**members)) as scene:
         await scene.keeper.close()
         scene.world.clock.move_to(at("2027-01-15T10:24:00"))
         for _ in range(2):
@@ -356,10 +356,10 @@ async def test_a_failed_run_starts_its_alert_once_with_what_happened(tmp_path: P
         await scene.until("2027-01-15T10:06:00")
         assert await alerted(scene) == []
         await scene.release(Failed("Provider.Call.Shop.Errors.Closed", "the shop is closed"))
-        (told,) = await alerted(scene)
+        (message,) = await alerted(scene)
         (run,) = await scene.runs()
-        failed = told["failedRun"]
-        assert told["channel"] == "ops"
+        failed = message["failedRun"]
+        assert message["channel"] == "ops"
         assert (failed["id"], failed["status"], failed["language"], failed["name"]) == (
             run.id,
             "failed",
@@ -411,8 +411,8 @@ async def test_a_time_whose_run_cannot_be_started_alerts_once(tmp_path: Path) ->
     async with Ticking(tmp_path, missing) as scene:
         await scene.until("2027-01-15T10:06:00")
         await scene.look()
-        (told,) = await alerted(scene)
-        failed = told["failedRun"]
+        (alert,) = await alerted(scene)
+        failed = alert["failedRun"]
         assert (failed["id"], failed["name"], failed["status"]) == (None, "later", "rejected")
         assert "flow.mwl.dev/later" in failed["error"]["message"] and failed["scheduledAt"] == "2027-01-15T10:05:00Z"
 
@@ -466,8 +466,8 @@ async def test_an_event_starts_a_flow_under_the_delivery_policy_of_its_impulse(t
     }
     async with Ticking(tmp_path) as scene:
         texts = [
-            AppliedDocument(f"{n}.json", jsontext.encode(one).decode())
-            for n, one in enumerate([impulse_template(), hook])
+            AppliedDocument(f"{n}.json", jsontext.encode(resource).decode())
+            for n, resource in enumerate([impulse_template(), hook])
         ]
         await scene.engine.apply(texts)
         first = await scene.engine.trigger(impulse="tick", inputs={"number": 7})
@@ -484,11 +484,11 @@ async def test_an_event_starts_a_flow_under_the_delivery_policy_of_its_impulse(t
 
 async def test_an_event_may_mention_every_language(tmp_path: Path) -> None:
     """What a request contains does not decide which language it is written in."""
-    said = {"text": 'apiVersion: noetl.io/v2, mwl.dev/v0.1, bubustack.io/v1, "entrypoint" "steps" Playbook workflow'}
+    texts = {"text": 'apiVersion: noetl.io/v2, mwl.dev/v0.1, bubustack.io/v1, "entrypoint" "steps" Playbook workflow'}
     async with Ticking(tmp_path) as scene:
-        decided = await scene.engine.trigger(document={"language": "flow", "name": "ping"}, inputs=said)
+        decided = await scene.engine.trigger(document={"language": "flow", "name": "ping"}, inputs=texts)
         await scene.calm()
-        assert await scene.engine.handle(decided["status"]["runRef"]["id"]).result() == said
+        assert await scene.engine.handle(decided["status"]["runRef"]["id"]).result() == texts
 
 
 async def test_a_request_for_a_document_is_decided_once(tmp_path: Path) -> None:
@@ -502,7 +502,7 @@ async def test_a_request_for_a_document_is_decided_once(tmp_path: Path) -> None:
             await ask(document=ping, inputs={"n": 2}, token="T")
         with pytest.raises(Rejected, match=r"there is no flow\.mwl\.dev/ping in namespace 'other'"):
             await ask(document=ping, inputs={"n": 2}, token="T", namespace="other")
-        await scene.engine.apply([one for one in documents() if one.file.startswith("ping")], "other")
+        await scene.engine.apply([document for document in documents() if document.file.startswith("ping")], "other")
         elsewhere = await ask(document=ping, inputs={"n": 2}, token="T", namespace="other")
         assert elsewhere["status"]["decision"] == "Created"
         assert elsewhere["status"]["runRef"]["id"] != first["status"]["runRef"]["id"]

@@ -31,8 +31,8 @@ async def prepared(world: World, *resources: Any) -> None:
 
 
 async def status(world: World, name: str = "hook") -> Any:
-    found = await engine_of(world).catalog.get(engine_of(world).catalog.kind("impulse"), name)
-    return found.get("status", {})
+    resource = await engine_of(world).catalog.get(engine_of(world).catalog.kind("impulse"), name)
+    return resource.get("status", {})
 
 
 async def test_an_event_becomes_a_run_of_the_impulses_story(tmp_path: Path) -> None:
@@ -84,8 +84,8 @@ async def test_a_run_that_is_applied_is_counted_for_the_impulse_it_names(tmp_pat
                 asking = asyncio.ensure_future(engine_of(world).apply(asked))
                 dead = asyncio.ensure_future(stores[0].crashed.wait())
                 await asyncio.wait({asking, dead}, return_when=asyncio.FIRST_COMPLETED)
-                for one in (asking, dead):
-                    one.cancel()
+                for task in (asking, dead):
+                    task.cancel()
                 await asyncio.gather(asking, dead, return_exceptions=True)
                 await world.crash()
                 await world.boot()
@@ -131,11 +131,11 @@ class Locked:
         self.times = self.tries = self.at_work = 0
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.inner, name)
-        return self._counted(found) if inspect.iscoroutinefunction(found) else found
+        attribute = getattr(self.inner, name)
+        return self._counted(attribute) if inspect.iscoroutinefunction(attribute) else attribute
 
     async def write_catalog(self, changes: Any) -> Any:
-        if any(one.key.kind == "StoryTrigger" for one in changes):
+        if any(change.key.kind == "StoryTrigger" for change in changes):
             self.tries += 1
             if self.tries <= self.times:
                 raise StoreLocked("somebody else writes")
@@ -211,11 +211,11 @@ async def test_throttled_triggers_wait_and_are_counted_and_none_is_lost(tmp_path
         began = world.clock.now()
         impulses = [Impulses(engine_of(world)), Impulses(engine_of(world))]
         going = [asyncio.ensure_future(impulses[n % 2].deliver("hook", {"n": n})) for n in range(6)]
-        while not all(one.done() for one in going):
+        while not all(task.done() for task in going):
             await scene.move(began + 60 * SECOND)
-        decided = [await one for one in going]
+        decided = [await task for task in going]
         await world.settle()
-        assert {one["status"]["decision"] for one in decided} == {"Created"}
+        assert {answer["status"]["decision"] for answer in decided} == {"Created"}
         assert len(await runs(engine_of(world))) == 6
         assert world.clock.now() - began >= 2 * SECOND  # two at once, then two a second
         counted = await status(world)
@@ -261,7 +261,7 @@ async def test_a_place_that_cannot_be_given_back_spoils_no_delivery(tmp_path: Pa
         inner = engine_of(world).store.write_catalog
 
         async def write(changes: Any) -> Any:
-            if any(one.key.kind == "Impulse" and b'"inFlight":{}' in (one.status or b"") for one in changes):
+            if any(change.key.kind == "Impulse" and b'"inFlight":{}' in (change.status or b"") for change in changes):
                 raise StoreLocked("somebody else writes")
             return await inner(changes)
 
@@ -299,5 +299,5 @@ async def test_a_session_has_one_run_at_a_time(tmp_path: Path) -> None:
         await sessions.start("call-1", "orders", {"n": 2})
         sessions.forget("call-1")
         await sessions.start("call-1", "orders", {"n": 3})
-        phases = sorted(one["status"]["phase"] for one in await runs(engine_of(world)))
+        phases = sorted(run["status"]["phase"] for run in await runs(engine_of(world)))
         assert len(phases) == 4 and "Finished" in phases

@@ -35,13 +35,13 @@ async def test_a_token_is_told_apart_by_namespace_and_story_not_by_how_inputs_ar
     async with World(tmp_path, functions=WORK) as world:
         engine = engine_of(world)
         started = [
-            await engine.start(one, {"n": 1, "m": 2.0}, token="T", applied=texts(*NEEDED[1:]))
-            for one in (ORDERS, other)
+            await engine.start(document, {"n": 1, "m": 2.0}, token="T", applied=texts(*NEEDED[1:]))
+            for document in (ORDERS, other)
         ]
         again = await engine.start(ORDERS, {"m": 2, "n": 1.0}, token="T", applied=texts(*NEEDED[1:]))
 
         assert started[0].id == again.id != started[1].id
-        assert [one["metadata"]["namespace"] for one in await runs(engine)] == ["shop", "default"]
+        assert [run["metadata"]["namespace"] for run in await runs(engine)] == ["shop", "default"]
         with pytest.raises(Conflict):
             await engine.start(ORDERS, {"n": 2}, token="T", applied=texts(*NEEDED[1:]))
         assert len(await runs(engine)) == 2
@@ -123,7 +123,7 @@ async def test_the_end_of_a_name_may_be_left_to_the_engine(tmp_path: Path) -> No
         changes = [change for _ in range(2) for change in (await engine_of(world).apply(texts(asked)))[0]]
         names = {change.key.name for change in changes}
         assert len(names) == 2 and all(name.startswith("orders-") for name in names)
-        assert {one["metadata"]["name"] for one in await runs(engine_of(world))} == names
+        assert {run["metadata"]["name"] for run in await runs(engine_of(world))} == names
 
 
 async def test_a_trigger_creates_its_run_and_says_so(tmp_path: Path) -> None:
@@ -156,11 +156,11 @@ async def test_without_a_token_each_submission_is_another(tmp_path: Path) -> Non
     async with World(tmp_path, functions=WORK) as world:
         await applied(world)
         decided = [await engine_of(world).trigger("orders", {"n": 1}) for _ in range(3)]
-        assert {one["status"]["decision"] for one in decided} == {"Created"}
-        found = await runs(engine_of(world))
-        assert len({one["metadata"]["name"] for one in found}) == 3
-        assert all(TOKEN not in one["metadata"]["annotations"] for one in found)
-        assert all(f"{REQUEST}uid" in one["metadata"]["annotations"] for one in found)
+        assert {answer["status"]["decision"] for answer in decided} == {"Created"}
+        started = await runs(engine_of(world))
+        assert len({run["metadata"]["name"] for run in started}) == 3
+        assert all(TOKEN not in run["metadata"]["annotations"] for run in started)
+        assert all(f"{REQUEST}uid" in run["metadata"]["annotations"] for run in started)
 
 
 async def test_with_a_token_the_same_request_converges_and_another_is_refused(tmp_path: Path) -> None:
@@ -290,8 +290,8 @@ async def test_a_crash_at_any_write_leaves_one_run_and_one_decision(tmp_path: Pa
                 dead = asyncio.ensure_future(stores[1].crashed.wait())
                 await asyncio.wait({asking, dead}, return_when=asyncio.FIRST_COMPLETED)
                 assert stores[1].crashed.is_set() or write > 3, "request, run and decision are writes of their own"
-                for one in (asking, dead):
-                    one.cancel()
+                for task in (asking, dead):
+                    task.cancel()
                 await asyncio.gather(asking, dead, return_exceptions=True)
                 await world.crash()
                 await world.boot()
@@ -313,15 +313,15 @@ async def test_a_hundred_requests_with_one_token_on_four_engines_give_one_run(tm
     async with Engine(url) as first:
         await first.apply(texts(*NEEDED))
         others = [Engine(url) for _ in range(3)]
-        for one in others:
-            await one.__aenter__()
+        for engine in others:
+            await engine.__aenter__()
         engines = [first, *others]
         decided = await asyncio.gather(*(engines[n % 4].trigger("orders", {"n": 1}, token="T") for n in range(100)))
-        assert {one["status"]["decision"] for one in decided} == {"Created"}
-        assert len({one["status"]["storyRunRef"]["uid"] for one in decided}) == 1
+        assert {answer["status"]["decision"] for answer in decided} == {"Created"}
+        assert len({answer["status"]["storyRunRef"]["uid"] for answer in decided}) == 1
         assert len(await first.search(RunFilter())) == 1
-        for one in others:
-            await one.__aexit__(None, None, None)
+        for engine in others:
+            await engine.__aexit__(None, None, None)
 
 
 async def test_a_hundred_runs_with_one_token_on_four_engines_are_one(tmp_path: Path) -> None:
@@ -330,18 +330,18 @@ async def test_a_hundred_runs_with_one_token_on_four_engines_are_one(tmp_path: P
     async with Engine(url) as first:
         await first.apply(texts(*NEEDED))
         others = [Engine(url) for _ in range(3)]
-        for one in others:
-            await one.__aenter__()
+        for engine in others:
+            await engine.__aenter__()
         engines = [first, *others]
-        given = [{"n": 1 + n % 2} for n in range(100)]
-        starts = (engines[n % 4].start(ORDERS, given[n], token="T", applied=texts(*NEEDED[1:])) for n in range(100))
+        inputs = [{"n": 1 + n % 2} for n in range(100)]
+        starts = (engines[n % 4].start(ORDERS, inputs[n], token="T", applied=texts(*NEEDED[1:])) for n in range(100))
         answers = await asyncio.gather(*starts, return_exceptions=True)
-        won = [n for n, one in enumerate(answers) if not isinstance(one, BaseException)]
-        assert len(won) == 50 and len({given[n]["n"] for n in won}) == 1
-        assert all(isinstance(one, Conflict) for n, one in enumerate(answers) if n not in won)
+        won = [n for n, answer in enumerate(answers) if not isinstance(answer, BaseException)]
+        assert len(won) == 50 and len({inputs[n]["n"] for n in won}) == 1
+        assert all(isinstance(answer, Conflict) for n, answer in enumerate(answers) if n not in won)
         assert len(await first.search(RunFilter())) == 1
-        for one in others:
-            await one.__aexit__(None, None, None)
+        for engine in others:
+            await engine.__aexit__(None, None, None)
 
 
 RACER = """
@@ -401,16 +401,16 @@ async def test_a_request_that_cannot_be_decided_holds_up_neither_others_nor_the_
         engine = engine_of(world)
         await applied(world)
         asked = [compose_trigger(Delivery({"name": "orders"}, {"n": n}, str(n)), "default") for n in (1, 2)]
-        for one in asked:  # as by a program that is stopped before it answers
-            await engine.catalog.apply(texts(one))
+        for request in asked:  # as by a program that is stopped before it answers
+            await engine.catalog.apply(texts(request))
         row = await engine.catalog.row(TRIGGER, asked[0]["metadata"]["name"], "default")
-        told = jsontext.decode(row.body)
-        told["metadata"]["annotations"] = {BESIDE: "not json"}  # as an older program may have let it pass
-        body = jsontext.encode(told)
+        resource = jsontext.decode(row.body)
+        resource["metadata"]["annotations"] = {BESIDE: "not json"}  # as an older program may have let it pass
+        body = jsontext.encode(resource)
         write = ResourceWrite(row.key, row.uid, row.generation, body, row.source, row.labels, row.status, row.version)
         assert await engine.store.write_catalog([write]) is None
         await world.crash()
         await world.boot()
         await world.settle()
 
-        assert [one["spec"]["inputs"] for one in await runs(engine_of(world))] == [{"n": 2}]
+        assert [run["spec"]["inputs"] for run in await runs(engine_of(world))] == [{"n": 2}]

@@ -51,17 +51,17 @@ ALL = {**WORK, "engram:broken@1.0.0": broken}
 )
 def test_how_long_runs_are_kept(policy: str, settings: Any, expected: Retention) -> None:
     """STY-189 STY-190"""
-    said = f"policy: {{execution: {{job: {policy}}}}}\n" if policy else ""
-    told = story(f"{said}steps: [{{name: a, type: condition}}]")
-    assert retention(Story().load(bundle(told, settings=settings))) == expected
+    head = f"policy: {{execution: {{job: {policy}}}}}\n" if policy else ""
+    resource = story(f"{head}steps: [{{name: a, type: condition}}]")
+    assert retention(Story().load(bundle(resource, settings=settings))) == expected
 
 
 def test_children_of_a_stream_go_at_once_unless_it_says_otherwise() -> None:
     """STY-189"""
-    told = story("pattern: streaming\nsteps: [{name: a, ref: {name: echo}}]")
-    assert retention(Story().load(bundle(told))).children == 0
-    told["spec"]["policy"] = {"execution": {"realtime": {"ttlSecondsAfterFinished": -1}}}
-    assert retention(Story().load(bundle(told))).children is None
+    resource = story("pattern: streaming\nsteps: [{name: a, ref: {name: echo}}]")
+    assert retention(Story().load(bundle(resource))).children == 0
+    resource["spec"]["policy"] = {"execution": {"realtime": {"ttlSecondsAfterFinished": -1}}}
+    assert retention(Story().load(bundle(resource))).children is None
 
 
 async def test_children_go_first_and_what_steps_did_survives_them(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ async def test_children_go_first_and_what_steps_did_survives_them(tmp_path: Path
         await engine.apply(texts(*NEEDED, parent, CHILD, engram("broken"), template("broken")))
         await engine.trigger("parent", {}, token="T")
         await world.settle()
-        before = next(one for one in await runs(engine) if _story(one) == "parent")
+        before = next(run for run in await runs(engine) if _story(run) == "parent")
         assert before["status"]["phase"] == "Succeeded" and len(await runs(engine)) == 2
         sweeper = Sweeper(engine)
 
@@ -112,8 +112,8 @@ async def test_what_is_kept_for_ever_and_what_is_open_stays(tmp_path: Path) -> N
     )
     gated = story("steps: [{name: a, type: gate}]", "z")
     async with World(tmp_path, functions=ALL) as world:
-        for one in (forever, brief, gated):
-            await world.start(one)
+        for document in (forever, brief, gated):
+            await world.start(document)
         sweeper = Sweeper(engine_of(world))
         await world.advance(4)
         assert await sweeper.sweep() == Swept()
@@ -121,7 +121,7 @@ async def test_what_is_kept_for_ever_and_what_is_open_stays(tmp_path: Path) -> N
         assert await sweeper.sweep() == Swept(cleaned=1, removed=1)
         await world.advance(10 * 86_400)
         assert await sweeper.sweep() == Swept(cleaned=1)
-        assert {one["metadata"]["labels"]["bubustack.io/story-name"] for one in await runs(engine_of(world))} == {
+        assert {run["metadata"]["labels"]["bubustack.io/story-name"] for run in await runs(engine_of(world))} == {
             "x",
             "z",
         }

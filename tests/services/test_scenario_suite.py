@@ -126,7 +126,7 @@ def test_scenarios_of_all_languages_pass_with_a_crash_at_every_commit(tmp_path: 
 
     assert [verdict.differences for verdict in verdicts] == [[]] * 5
     assert all(verdict.crashes == 2 * verdict.commits > 0 for verdict in verdicts)
-    shares = {Path(one.document).name: str(one.coverage.steps) for one in coverages}
+    shares = {Path(coverage.document).name: str(coverage.coverage.steps) for coverage in coverages}
     assert shares == {"order.json": "3 of 3", "release.yaml": "3 of 3", "nightly.yaml": "2 of 2"}
 
 

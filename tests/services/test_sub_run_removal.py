@@ -24,9 +24,9 @@ steps:
 """
 
 
-async def _prepared(world: World, told: str = OUTER) -> RunInWorld:
+async def _prepared(world: World, outer: str = OUTER) -> RunInWorld:
     engine = engine_of(world)
-    await engine.apply(texts(*NEEDED, LEAF, INNER, GATED, story(told, "outer")))
+    await engine.apply(texts(*NEEDED, LEAF, INNER, GATED, story(outer, "outer")))
     await engine.trigger("outer", {}, token="T")
     await world.settle()
     (row,) = [row for row in await engine.search(RunFilter()) if row.parent is None]
@@ -55,8 +55,8 @@ async def test_a_redrive_removes_the_sub_runs_of_the_life_before(tmp_path: Path)
         shown = await run.show()
         assert shown["status"]["phase"] == "Succeeded" and shown["status"]["attempts"] == 2
         assert shown["status"]["triggerTokens"] == ["story"]
-        told = [one for one in await run.handle.history() if one["event_type"] == "storyrun.childrenDeleted"]
-        assert len(told) == 1 and len(told[0]["payload"]["children"]) == 3
+        events = [event for event in await run.handle.history() if event["event_type"] == "storyrun.childrenDeleted"]
+        assert len(events) == 1 and len(events[0]["payload"]["children"]) == 3
 
 
 async def test_a_redrive_from_a_step_removes_the_sub_runs_of_what_it_resets(tmp_path: Path) -> None:

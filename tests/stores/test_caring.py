@@ -109,6 +109,6 @@ async def test_damage_in_a_database_is_told_of(postgres_server: Callable[[int], 
             connection.execute("INSERT INTO perdure.log VALUES (77, 1, '')")
             connection.execute("INSERT INTO perdure.inbox VALUES (1, 1, 'c', 1, '\\x9206a161')")
         with where.caretaker().snapshot() as reading:
-            found = {(one.what, one.run) for one in StoreValidator(reading, languages()).findings()}
+            findings = {(finding.what, finding.run) for finding in StoreValidator(reading, languages()).findings()}
 
-        assert found >= {("permits", "a"), ("tasks", "b"), ("log rows", None), ("letters", "c"), ("runs", "a")}
+        assert findings >= {("permits", "a"), ("tasks", "b"), ("log rows", None), ("letters", "c"), ("runs", "a")}

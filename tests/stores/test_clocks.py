@@ -57,8 +57,8 @@ def restart(wall: Instant = 0) -> None:
     set_wall(wall)
 
 
-def is_near(one: Instant, other: Instant) -> bool:
-    return abs(one - other) < NEAR
+def is_near(first: Instant, other: Instant) -> bool:
+    return abs(first - other) < NEAR
 
 
 # A file.
@@ -75,8 +75,8 @@ async def test_setting_the_clock_moves_no_count_of_a_file(by: Instant, tmp_path:
     assert store.clock.offset == other.clock.offset == reader.clock.offset
     assert is_near(store.clock.now(), before + REAL.boot() - boot)
     assert is_near(store.clock.wall(), before + by)
-    for one in (store, other, reader):
-        await one.close()
+    for opened in (store, other, reader):
+        await opened.close()
 
 
 @pytest.mark.parametrize("by", [0, HOUR, -HOUR])
@@ -196,8 +196,8 @@ async def test_an_engine_that_counts_opens_its_file_again_whatever_the_wall_show
 @pytest.fixture(params=VERSIONS)
 def url(request: pytest.FixtureRequest, postgres_server: Callable[[int], Server]) -> Iterator[str]:
     with postgres_server(request.param).database() as address:
-        given = conninfo_to_dict(address)
-        yield f"postgresql://postgres@{given['host']}:{given['port']}/{given['dbname']}"
+        parameters = conninfo_to_dict(address)
+        yield f"postgresql://postgres@{parameters['host']}:{parameters['port']}/{parameters['dbname']}"
 
 
 def query(url: str, text: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -424,11 +424,11 @@ async def test_messages_are_stamped_by_the_store_and_not_by_what_a_sender_has_co
     sent = await store.send(Message(RunId("a"), 5, b"word", is_control=True))
     (together,) = await store.send_together([Message(RunId("a"), 2 * before, b"more")])
     assert await store.report(lease.lease, Message(RunId("a"), 6, b"result"))
-    found = [one.message for one in await store.inbox([home], 10)]
+    messages = [row.message for row in await store.inbox([home], 10)]
 
-    assert sent is not None and [sent.message.at, together.message.at] == [one.at for one in found[:2]]
-    assert [one.body for one in found] == [b"word", b"more", b"result"]
-    assert all(is_near(one.at, before) for one in found)
+    assert sent is not None and [sent.message.at, together.message.at] == [message.at for message in messages[:2]]
+    assert [message.body for message in messages] == [b"word", b"more", b"result"]
+    assert all(is_near(message.at, before) for message in messages)
     await store.close()
 
 

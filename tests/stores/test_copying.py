@@ -59,10 +59,10 @@ async def prepared(source: Place) -> dict[str, object]:
     """What the source holds."""
     store = source.open()
     await fill(store)
-    found = await contents(store)
+    rows = await contents(store)
     store.abandon()
     source.forget_dead_owners()
-    return found
+    return rows
 
 
 def caretaker(path: Path) -> SqliteAdmin:
@@ -116,7 +116,7 @@ async def fill(store: Store) -> int:
 
 async def contents(store: Store) -> dict[str, object]:
     rows = await store.search(RunFilter())
-    messages = [one.message for one in await store.inbox(sorted({row.partition for row in rows}), 100)]
+    messages = [delivered.message for delivered in await store.inbox(sorted({row.partition for row in rows}), 100)]
     for row in rows:
         row.partition = 0
     return {
@@ -412,8 +412,8 @@ def test_no_table_and_no_column_is_forgotten_on_sqlite(tmp_path: Path) -> None:
     connection.close()
     carried = {"catalog_version.last"}
     for statement, _ in sqlite_pouring._STATEMENTS.values():
-        found = re.match(r"INSERT INTO (\w+) \((.*?)\)", statement)
-        carried |= {f"{found[1]}.{column}" for column in found[2].split(", ")} if found else set()
+        match = re.match(r"INSERT INTO (\w+) \((.*?)\)", statement)
+        carried |= {f"{match[1]}.{column}" for column in match[2].split(", ")} if match else set()
 
     assert there - carried <= GIVEN_ANEW
     assert carried <= there

@@ -67,9 +67,9 @@ async def test_trouble_is_told_to_all_who_asked_and_to_nobody_after_them() -> No
     shelf = Shelf()
     shelf.open.set()
     gathering = BatchedLookup(shelf.fetch)
-    told = await asyncio.gather(gathering.ask(["broken"]), gathering.ask(["a"]), return_exceptions=True)
+    answers = await asyncio.gather(gathering.ask(["broken"]), gathering.ask(["a"]), return_exceptions=True)
 
-    assert all(isinstance(one, OSError) for one in told)
+    assert all(isinstance(answer, OSError) for answer in answers)
     assert await gathering.ask(["a"]) == {"a": "A"}
     with pytest.raises(OSError):
         await gathering.ask(["broken"])

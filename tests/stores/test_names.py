@@ -53,7 +53,7 @@ async def test_of_two_runs_with_one_name_the_first_keeps_it_and_the_other_is_rep
         await store.close()
     with open_admin(f"sqlite:///{path}", SystemClock()).snapshot() as dump:
         doubles = [
-            (one.run, one.message) for one in dump.orphan_rows(100) if one.what == "runs" and "name" in one.message
+            (row.run, row.message) for row in dump.orphan_rows(100) if row.what == "runs" and "name" in row.message
         ]
 
     assert doubles == [("b", "its name 'x' belongs to another run, which was there before")]
@@ -64,10 +64,10 @@ def test_validate_names_those_who_came_second(tmp_path: Path) -> None:
     older(path, "0009_names.sql")
     for verb, code in (("migrate", 0), ("validate", 7)):
         command = [sys.executable, "-m", "perdure", "db", verb, "--db", f"sqlite:///{path}"]
-        told = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        assert told.returncode == code, told.stderr
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == code, done.stderr
 
-    assert "its name 'x' belongs to another run" in told.stdout + told.stderr
+    assert "its name 'x' belongs to another run" in done.stdout + done.stderr
 
 
 async def test_on_postgresql_the_first_keeps_it_too(postgres_url: str) -> None:
@@ -112,4 +112,4 @@ async def test_on_postgresql_the_first_keeps_it_too(postgres_url: str) -> None:
     finally:
         await store_again.close()
     with open_admin(url, SystemClock()).snapshot() as dump:
-        assert [one.run for one in dump.orphan_rows(100) if "its name" in one.message] == ["b"]
+        assert [row.run for row in dump.orphan_rows(100) if "its name" in row.message] == ["b"]

@@ -21,8 +21,8 @@ from tests.postgres import VERSIONS, Server
 
 
 def as_url(conninfo: str) -> str:
-    given = conninfo_to_dict(conninfo)
-    return f"postgresql://{given['user']}@{given['host']}:{given['port']}/{given['dbname']}"
+    parameters = conninfo_to_dict(conninfo)
+    return f"postgresql://{parameters['user']}@{parameters['host']}:{parameters['port']}/{parameters['dbname']}"
 
 
 @pytest.fixture(params=VERSIONS, scope="module")
@@ -109,7 +109,7 @@ async def test_a_machine_that_came_back_with_another_boot_was_restarted(
         (ours.loss_on("boot-0 host-b"), LossKind.STOPPED),
         (ours.loss_on("boot-0 host-c"), LossKind.UNSEEN),
     ]
-    assert [found for found, _ in losses] == [expected for _, expected in losses]
+    assert [loss for loss, _ in losses] == [expected for _, expected in losses]
     await ours.close()
     await other.close()
 

@@ -43,16 +43,16 @@ NOW = 1_000
 @pytest.fixture
 def url(postgres_server: Callable[[int], Server]) -> Iterator[str]:
     with postgres_server(18).database() as address:
-        given = conninfo_to_dict(address)
-        yield f"postgresql://postgres@{given['host']}:{given['port']}/{given['dbname']}"
+        parameters = conninfo_to_dict(address)
+        yield f"postgresql://postgres@{parameters['host']}:{parameters['port']}/{parameters['dbname']}"
 
 
 @pytest.fixture
 def cutting(url: str) -> Iterator[tuple[Proxy, str]]:
     """A proxy, and the address of the database behind it."""
     head, _, database = url.rpartition("/")
-    with proxy(int(head.rpartition(":")[2])) as one:
-        yield one, f"postgresql://postgres@127.0.0.1:{one.port}/{database}"
+    with proxy(int(head.rpartition(":")[2])) as faulty:
+        yield faulty, f"postgresql://postgres@127.0.0.1:{faulty.port}/{database}"
 
 
 def opened(url: str, **settings: Any) -> PostgresStore:
@@ -332,13 +332,13 @@ class Killer:
         self._requests = 0
 
     def _watch(self, monkeypatch: pytest.MonkeyPatch, name: str, method: Callable[..., Any]) -> None:
-        def watched(session: Session, *given: Any) -> Any:
+        def watched(session: Session, *arguments: Any) -> Any:
             if threading.current_thread().name != "perdure-lease":
                 self._requests += 1
                 if self._requests == self.fatal:
                     self.kills += 1
                     self._connection.execute("SELECT pg_terminate_backend(%s, 5000)", (session.pid,))
-            return method(session, *given)
+            return method(session, *arguments)
 
         monkeypatch.setattr(Session, name, watched)
 
@@ -367,8 +367,8 @@ async def day(store: PostgresStore, name: str, begin: Callable[[], None]) -> Non
     offers = [TaskOffer(1, 1, name, "p", b"do")]
     await do(insist(store, Transition(child, home, 3, row=b"offers", offers=offers)))
     leased = await do(store.lease(LeaseRequest([name], "worker", 5, 2_000)))
-    assert [(one.run, one.task, one.delivery, one.body) for one in leased] == [(child, 1, 1, b"do")]
-    assert (await do(store.renew([one.lease for one in leased], 3_000))).lost == frozenset()
+    assert [(lease.run, lease.task, lease.delivery, lease.body) for lease in leased] == [(child, 1, 1, b"do")]
+    assert (await do(store.renew([lease.lease for lease in leased], 3_000))).lost == frozenset()
     result = Message(child, 5, i.encode(i.TaskResult(1, 1, 1, Succeeded(b"1"))))
     assert await do(store.report(leased[0].lease, result))
     assert await do(store.send(Message(run, 7, b"signal"))) is not None
@@ -376,10 +376,10 @@ async def day(store: PostgresStore, name: str, begin: Callable[[], None]) -> Non
     assert await do(store.write_catalog([entry])) is None
     await do(store.set_limit(f"other {name}", 3))
     over = RunSummary(Status.SUCCEEDED, False, None, 10)
-    mail = [one.position for one in await do(store.inbox([home], 10)) if one.message.to == run]
+    mail = [delivered.position for delivered in await do(store.inbox([home], 10)) if delivered.message.to == run]
     await do(insist(store, Transition(run, home, 3, row=b"ends", summary=over, consumes=mail, ended=True)))
     await do(insist(store, Transition(child, home, 4, row=b"ends", summary=over, ended=True)))
-    assert [one.row.id for one in await do(store.load([run, child]))] == [run, child]
+    assert [stored.row.id for stored in await do(store.load([run, child]))] == [run, child]
 
 
 def state(url: str, name: str) -> dict[str, Any]:

@@ -27,8 +27,8 @@ from tests.stores.cutting import proxy
 @pytest.fixture(params=VERSIONS)
 def url(request: pytest.FixtureRequest, postgres_server: Callable[[int], Server]) -> Iterator[str]:
     with postgres_server(request.param).database() as address:
-        given = conninfo_to_dict(address)
-        yield f"postgresql://postgres@{given['host']}:{given['port']}/{given['dbname']}"
+        parameters = conninfo_to_dict(address)
+        yield f"postgresql://postgres@{parameters['host']}:{parameters['port']}/{parameters['dbname']}"
 
 
 def opened(url: str, **settings: Any) -> PostgresStore:
@@ -70,19 +70,19 @@ async def test_a_server_whose_row_is_gone_registers_anew_before_it_takes_anythin
 
 async def test_a_server_whose_row_is_gone_takes_a_fair_part_beside_others(url: str) -> None:
     """Invariant 21: the others count it, and it counts itself."""
-    one, other = opened(url), opened(url)
-    await one.share()
+    first, other = opened(url), opened(url)
+    await first.share()
     query(url, "DELETE FROM perdure.servers")
     await other.share()
-    share = await one.share()
+    share = await first.share()
     assert not share.taken and owners(url) == {other._database.token: 64}
     assert (await other.share()).surplus == 32
 
     await other.give_up(range(33, 65))
-    assert len((await one.share()).taken) == 32
-    assert await one.rejoin() == list(range(33, 65))
-    assert owners(url) == {one._database.token: 32, other._database.token: 32}
-    await one.close()
+    assert len((await first.share()).taken) == 32
+    assert await first.rejoin() == list(range(33, 65))
+    assert owners(url) == {first._database.token: 32, other._database.token: 32}
+    await first.close()
     await other.close()
 
 

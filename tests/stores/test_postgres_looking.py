@@ -24,22 +24,22 @@ HALVE = Statement("SELECT 1 / {}", INT)
 @pytest.fixture
 def url(postgres_server: Callable[[int], Server]) -> Iterator[str]:
     with postgres_server(18).database() as address:
-        given = conninfo_to_dict(address)
-        yield f"postgresql://postgres@{given['host']}:{given['port']}/{given['dbname']}"
+        parameters = conninfo_to_dict(address)
+        yield f"postgresql://postgres@{parameters['host']}:{parameters['port']}/{parameters['dbname']}"
 
 
 @pytest.fixture
 def readers(url: str) -> Iterator[ReadPool]:
-    found = ReadPool(Database(url, PostgresSettings(readers=1, timeout=2)), None)
-    yield found
-    found.close()
+    pool = ReadPool(Database(url, PostgresSettings(readers=1, timeout=2)), None)
+    yield pool
+    pool.close()
 
 
 async def prepared(readers: ReadPool, statement: Statement, value: Any) -> Any:
     """Met a third time, a statement is one round trip."""
     for _ in range(2):
-        ((found, *_),) = await readers.query(statement, value)
-    return found
+        ((row, *_),) = await readers.query(statement, value)
+    return row
 
 
 async def test_a_short_question_is_answered(readers: ReadPool) -> None:

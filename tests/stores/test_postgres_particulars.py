@@ -37,8 +37,8 @@ ENDED = RunSummary(Status.SUCCEEDED, False, None, 10)
 @pytest.fixture(scope="module")
 def database(postgres_server: Callable[[int], Server]) -> Iterator[str]:
     with postgres_server(18).database() as address:
-        given = conninfo_to_dict(address)
-        yield f"postgresql://postgres@{given['host']}:{given['port']}/{given['dbname']}"
+        parameters = conninfo_to_dict(address)
+        yield f"postgresql://postgres@{parameters['host']}:{parameters['port']}/{parameters['dbname']}"
 
 
 @pytest.fixture
@@ -204,12 +204,12 @@ async def test_an_error_in_the_middle_of_a_trip_leaves_a_session_that_works(url:
     store = PostgresStore(url, lambda: 1)
     session = store._write_thread.session
     assert session is not None
-    one, bad = Statement("SELECT {}", INT), Statement("SELECT 1 / {}", INT)
+    good, bad = Statement("SELECT {}", INT), Statement("SELECT 1 / {}", INT)
     for _ in range(3):
         with pytest.raises(psycopg.errors.DivisionByZero):
-            session.run_all([(BEGIN, ()), (bad, (0,)), (one, (1,))])
+            session.run_all([(BEGIN, ()), (bad, (0,)), (good, (1,))])
         session.roll_back()
-        assert session.run_all([(BEGIN, ()), (one, (7,)), (bad, (1,)), (COMMIT, ())])[1:3] == [[(7,)], [(1,)]]
+        assert session.run_all([(BEGIN, ()), (good, (7,)), (bad, (1,)), (COMMIT, ())])[1:3] == [[(7,)], [(1,)]]
     await store.close()
 
 
@@ -247,11 +247,11 @@ async def test_a_run_may_borrow_from_one_of_the_same_batch(url: str) -> None:
 
 async def test_what_a_refused_run_wanted_is_not_written(url: str) -> None:
     """Two servers race on one token: the second finds the first, and leaves no trace."""
-    one, two = PostgresStore(url, lambda: 1), PostgresStore(url, lambda: 1)
-    first, second = await one.claim(), await two.claim()
-    await commit(one, created("a", first, offers=[TaskOffer(1, 1, "p", "q", b"x")]))
+    first_store, second_store = PostgresStore(url, lambda: 1), PostgresStore(url, lambda: 1)
+    first, second = await first_store.claim(), await second_store.claim()
+    await commit(first_store, created("a", first, offers=[TaskOffer(1, 1, "p", "q", b"x")]))
     answer = await commit(
-        two,
+        second_store,
         created(
             "a",
             second,
@@ -269,15 +269,15 @@ async def test_what_a_refused_run_wanted_is_not_written(url: str) -> None:
     )
 
     assert answer.refused == {"a"}
-    assert await two.history(A) == [(1, b"first")]
+    assert await second_store.history(A) == [(1, b"first")]
     assert query(url, "SELECT run, seq FROM perdure.snapshots") == []
     assert query(url, "SELECT run FROM perdure.large_values UNION SELECT permit FROM perdure.permits") == []
     assert query(url, "SELECT delivery FROM perdure.tasks") == [(1,)]
-    assert await two.memories(["k"]) == {}
-    assert await two.inbox([first, second], 10) == []
-    assert await two.find(RunId("other")) is not None
-    await one.close()
-    await two.close()
+    assert await second_store.memories(["k"]) == {}
+    assert await second_store.inbox([first, second], 10) == []
+    assert await second_store.find(RunId("other")) is not None
+    await first_store.close()
+    await second_store.close()
 
 
 async def test_two_servers_that_race_on_one_token_make_one_run(url: str) -> None:
@@ -311,7 +311,7 @@ async def test_text_that_postgresql_cannot_hold_is_no_trouble(url: str) -> None:
     row = await store.find(A)
 
     assert row is not None and "🙂" in row.name and "🙂" in (row.stuck or "")
-    assert [found.id for found in await store.search(RunFilter(labels={odd: odd}))] == ["a"]
+    assert [row.id for row in await store.search(RunFilter(labels={odd: odd}))] == ["a"]
     assert await store.memories(["k\0"]) == {"k\0": CachedValue(b"\0", 1)}
     assert (await store.line(odd, A)).held == 1
     await store.close()
@@ -324,7 +324,7 @@ async def test_a_message_that_was_sent_while_its_run_was_moved_follows_it(url: s
     query(url, "INSERT INTO perdure.inbox VALUES (%s, 77, 'a', 5, 'x')", before)
     assert await store.inbox([home, before], 10) == []
 
-    assert [one.partition for one in await store.inbox([home, before], 10)] == [home]
+    assert [delivered.partition for delivered in await store.inbox([home, before], 10)] == [home]
     await store.close()
 
 
@@ -334,11 +334,11 @@ async def test_children_of_shared_runs_are_spread_and_those_of_private_ones_are_
     shared = (await store.share()).taken
     messages = [Message(RunId(f"a.{number}"), 1, b"start") for number in range(200)]
     await commit(store, created("a", shared[0], messages=messages))
-    spread = {one.partition for one in await store.inbox(shared, 1_000)}
+    spread = {delivered.partition for delivered in await store.inbox(shared, 1_000)}
     await commit(store, created("b", private, messages=[Message(RunId("b.1"), 1, b"start")]))
 
     assert len(spread) > 50
-    assert [one.message.to for one in await store.inbox([private], 10)] == ["b.1"]
+    assert [delivered.message.to for delivered in await store.inbox([private], 10)] == ["b.1"]
     await store.close()
 
 
@@ -404,10 +404,10 @@ async def test_sessions_are_durable_and_named(url: str) -> None:
     session = store._write_thread.session
     assert session is not None
     settings = ("synchronous_commit", "search_path", "idle_in_transaction_session_timeout", "application_name")
-    found = [session.execute(f"SHOW {name}")[0][0] for name in settings]
+    answers = [session.execute(f"SHOW {name}")[0][0] for name in settings]
 
-    assert found[:3] == ["on", "perdure", "10s"]
-    assert found[3].startswith("perdure-") and found[3].endswith(" writer")
+    assert answers[:3] == ["on", "perdure", "10s"]
+    assert answers[3].startswith("perdure-") and answers[3].endswith(" writer")
     await store.close()
 
 
@@ -474,12 +474,12 @@ async def test_commits_that_interleave_leave_no_gap_in_the_feed(url: str) -> Non
     """SRV-071: no change ever appears at or below a position that a reader has passed, whoever commits when."""
     store, other = PostgresStore(url, lambda: 1), PostgresStore(url, lambda: 1)
     begun = (await store.open_feed(10)).last
-    told = (
+    query = (
         "INSERT INTO perdure.feed (at, kind, namespace, name, number, is_removed) VALUES (1, 'run', '', %s, 1, false)"
     )
     with psycopg.connect(url) as first, psycopg.connect(url) as second, psycopg.connect(url) as third:
         for connection, name in ((first, "early"), (second, "late"), (third, "never")):
-            connection.execute(told, (name,))
+            connection.execute(query, (name,))
         second.commit()
         (seen,) = (await store.read_feed(begun, 10)).changes
         assert (seen.name, seen.position) == ("late", begun + 1)

@@ -29,12 +29,12 @@ def usual_umask() -> Any:
 
 async def test_every_file_of_a_store_is_private(tmp_path: Path) -> None:
     async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
-        found = modes(tmp_path)
+        permissions = modes(tmp_path)
         await engine.store.backup(str(tmp_path / "copy.db"))
 
-    assert {"runs.db", "runs.db-wal", "runs.db-shm"} <= found.keys()
-    assert any("-owner" in name for name in found)
-    assert set(found.values()) == {"0o600"}
+    assert {"runs.db", "runs.db-wal", "runs.db-shm"} <= permissions.keys()
+    assert any("-owner" in name for name in permissions)
+    assert set(permissions.values()) == {"0o600"}
     assert modes(tmp_path)["copy.db"] == "0o600"
 
 
@@ -79,7 +79,7 @@ def test_values_that_engrams_store_are_private(tmp_path: Path, monkeypatch: pyte
     file = tmp_path / reference["$bubuStorageRef"]
     assert oct(stat.S_IMODE(file.stat().st_mode)) == "0o600"
     assert {
-        oct(stat.S_IMODE(one.stat().st_mode)) for one in (file.parent, file.parent.parent, file.parent.parent.parent)
+        oct(stat.S_IMODE(path.stat().st_mode)) for path in (file.parent, file.parent.parent, file.parent.parent.parent)
     } == {"0o700"}
 
 

@@ -88,14 +88,14 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, int]]:
         with connection:
             marks = ", ".join("?" * 11)
             connection.executemany(f"INSERT INTO runs ({COLUMNS}) VALUES ({marks})", rows(first, last))
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, count)
         for name, filter in (PAGES | TEXTS).items():
             counted = 0
             asyncio.run(run_search.search_rows(lambda *asked: list(connection.execute(*asked)), filter))
-            found[name] = counted
+            counts[name] = counted
         connection.trace_v2(0)
-        took.append(found)
+        took.append(counts)
     assert {namespace for (namespace,) in connection.execute(RUN_NAMESPACES)} == set(TEAMS)
     connection.close()
     return took
@@ -105,7 +105,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, int]]:
 def test_a_page_takes_as_many_steps_in_a_store_of_three_times_as_many_runs(
     steps: list[dict[str, int]], name: str
 ) -> None:
-    few, many = (found[name] for found in steps)
+    few, many = (counts[name] for counts in steps)
 
     assert many < 1.3 * few + 500, "all runs would be another 10,000 steps at least"
     assert many < 100 * LIMIT + 2_000
@@ -183,8 +183,8 @@ async def test_runs_of_all_namespaces_are_listed_by_status(tmp_path: Path) -> No
     connection.executemany(f"INSERT INTO runs ({COLUMNS}) VALUES ({marks})", rows(0, 300))
     connection.close()
 
-    found = await store.search(page(statuses=[Status.FAILED]))
-    assert [row.name for row in found] == ["rare"] * 3
-    assert [row.created_at for row in found] == sorted((row.created_at for row in found), reverse=True)
-    assert {row.namespace for row in found} == {"team-0", "team-1", "team-2"}
+    page_rows = await store.search(page(statuses=[Status.FAILED]))
+    assert [row.name for row in page_rows] == ["rare"] * 3
+    assert [row.created_at for row in page_rows] == sorted((row.created_at for row in page_rows), reverse=True)
+    assert {row.namespace for row in page_rows} == {"team-0", "team-1", "team-2"}
     await store.close()

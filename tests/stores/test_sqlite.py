@@ -267,10 +267,10 @@ async def test_a_log_with_room_behind_its_end_is_read_after_a_crash(tmp_path: Pa
     (tmp_path / "crashed").mkdir()
     for name in ("runs.db", "runs.db-wal"):
         shutil.copy(tmp_path / name, tmp_path / "crashed" / name)
-    found = apsw.Connection(str(tmp_path / "crashed" / "runs.db"))
-    assert found.execute("PRAGMA integrity_check").get == "ok"
-    assert found.execute("SELECT count(*) FROM limits").get == FIRST_PAGES * 2
-    found.close()
+    connection = apsw.Connection(str(tmp_path / "crashed" / "runs.db"))
+    assert connection.execute("PRAGMA integrity_check").get == "ok"
+    assert connection.execute("SELECT count(*) FROM limits").get == FIRST_PAGES * 2
+    connection.close()
     await store.close()
 
 
@@ -284,6 +284,6 @@ async def test_where_there_is_no_room_commits_go_on(tmp_path: Path, monkeypatch:
         await store.set_limit(f"scope {number}", 1)
     await store.close()
 
-    found = apsw.Connection(str(tmp_path / "runs.db"))
-    assert found.execute("SELECT count(*) FROM limits").get == FIRST_PAGES * 2
-    found.close()
+    connection = apsw.Connection(str(tmp_path / "runs.db"))
+    assert connection.execute("SELECT count(*) FROM limits").get == FIRST_PAGES * 2
+    connection.close()

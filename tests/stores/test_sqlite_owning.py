@@ -53,8 +53,8 @@ def counting(store: SqliteStore) -> Iterator[Counter[str]]:
         counted["statements"] += 1
         return True
 
-    def steps(told: dict[str, Any]) -> None:
-        counted["steps"] += told["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"]
+    def steps(profile: dict[str, Any]) -> None:
+        counted["steps"] += profile["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"]
 
     flock = fcntl.flock
 
@@ -100,7 +100,7 @@ async def test_a_server_takes_everything_into_one_partition(tmp_path: Path) -> N
         await leave_behind(tmp_path, f"run-{number}")
         with counting(server) as counted:
             got = await server.share()
-        assert [one.runs for one in got.adopted] == [[f"run-{number}"]] and not got.taken
+        assert [claim.runs for claim in got.adopted] == [[f"run-{number}"]] and not got.taken
         work.append(counted)
 
     assert {row.partition for row in await server.search(RunFilter())} == {home}
@@ -156,12 +156,12 @@ async def test_no_number_of_a_partition_is_given_twice(tmp_path: Path) -> None:
     home = await late.claim()
     late._locks.pop(home).abandon()
     await other.move(None, await other.claim())
-    given = {home, *other._epochs}
+    taken = {home, *other._epochs}
     for _ in range(5):
         store = opened(tmp_path)
         number = await store.claim()
-        assert number not in given
-        given.add(number)
+        assert number not in taken
+        taken.add(number)
         await store.close()
 
     assert isinstance(await late.commit([created("late", home)]), Fenced)
@@ -223,10 +223,10 @@ async def test_a_family_is_moved_alone_and_the_rest_waits(tmp_path: Path) -> Non
     for name in names:
         await dead.send(Message(RunId(name), 1, b"x"))
     dead.abandon()
-    one = opened(tmp_path)
-    new = await one.claim()
+    store = opened(tmp_path)
+    new = await store.claim()
 
-    assert await one.move([RunId("a")], new) == [AdoptedRuns(home, [RunId("a"), RunId("a.1")])]
-    assert [message.message.to for message in await one.inbox([new], 9)] == ["a", "a.1"]
-    assert await one.orphaned_partitions() == [home] and locks(tmp_path) == [f"runs.db-owner{new}"]
-    await one.close()
+    assert await store.move([RunId("a")], new) == [AdoptedRuns(home, [RunId("a"), RunId("a.1")])]
+    assert [message.message.to for message in await store.inbox([new], 9)] == ["a", "a.1"]
+    assert await store.orphaned_partitions() == [home] and locks(tmp_path) == [f"runs.db-owner{new}"]
+    await store.close()

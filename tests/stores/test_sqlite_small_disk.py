@@ -49,9 +49,9 @@ def _has_free(monkeypatch: pytest.MonkeyPatch, megabytes: int) -> None:
     real = os.statvfs
 
     def small(path: str) -> os.statvfs_result:
-        found = list(real(path))
-        found[1], found[4] = 1_000, megabytes * 1_000  # the size of a piece, and how many are free
-        return os.statvfs_result(found)
+        statistics = list(real(path))
+        statistics[1], statistics[4] = 1_000, megabytes * 1_000  # the size of a piece, and how many are free
+        return os.statvfs_result(statistics)
 
     monkeypatch.setattr(os, "statvfs", small)
 

@@ -51,12 +51,12 @@ def titles() -> dict[str, str]:
 
 def citations() -> dict[str, list[str]]:
     """By rule: the test files that cite it."""
-    found: dict[str, set[str]] = {}
+    files_by_number: dict[str, set[str]] = {}
     for folder in (HERE, TESTS / "dialects" / "story", TESTS / "server"):
         for file in sorted(folder.rglob("test_*stream*.py" if folder.name == "server" else "test_*.py")):
             for number in re.findall(r"STR-(\d{3})", file.read_text(encoding="utf-8")):
-                found.setdefault(number, set()).add(file.stem)
-    return {number: sorted(files) for number, files in found.items()}
+                files_by_number.setdefault(number, set()).add(file.stem)
+    return {number: sorted(files) for number, files in files_by_number.items()}
 
 
 def page() -> str:

@@ -38,9 +38,9 @@ def test_all_examples_are_listed() -> None:
 async def test_an_example_gives_what_it_promises(name: str, tmp_path: Path) -> None:
     load_examples()
     inputs, expected = EXPECTED[name]
-    given = {key: str(tmp_path / "bookings.db") if value == "DATABASE" else value for key, value in inputs.items()}
+    values = {key: str(tmp_path / "bookings.db") if value == "DATABASE" else value for key, value in inputs.items()}
     async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
-        handle = await engine.start(EXAMPLES / f"{name}.yaml", given)
+        handle = await engine.start(EXAMPLES / f"{name}.yaml", values)
         assert await handle.result() == expected
 
     if name == "bookings":
@@ -208,5 +208,7 @@ spec:
     if last == "classify":
         assert SEEN["classified"] == [({"model": "intent-v1"}, {"text": "HELLO", "speaker": "ada"})]
     assert shown["status"]["phase"] == "Finished"
-    binding = next(one for one in shown["transportBindings"] if one["spec"]["stepName"] == "transcribe")
+    binding = next(
+        candidate for candidate in shown["transportBindings"] if candidate["spec"]["stepName"] == "transcribe"
+    )
     assert binding["spec"]["transportRef"] == "livekit-default" and binding["spec"]["audio"]["codecs"] == ["opus"]

@@ -79,9 +79,9 @@ async def test_a_slow_consumer_holds_its_publisher_back(tmp_path: Path, replay: 
     assert [number for number, _ in SEEN["slow"]] == list(range(200)) and stream_of(shown, "sink")["dropped"] == {}
     assert max(SEEN["fill"]) <= 18, "90 % of 20"
     assert min(SEEN["fill"][20:100]) >= 9, "it goes on below 50 %, before the buffer is empty"
-    told = [event for event in history if event["event_type"] in ("StreamPaused", "StreamResumed")]
-    assert [event["event_type"] for event in told[:2]] == ["StreamPaused", "StreamResumed"]
-    assert len(told) <= 4, "the first is told at once, the others are counted"
+    pauses = [event for event in history if event["event_type"] in ("StreamPaused", "StreamResumed")]
+    assert [event["event_type"] for event in pauses[:2]] == ["StreamPaused", "StreamResumed"]
+    assert len(pauses) <= 4, "the first is told at once, the others are counted"
 
 
 @pytest.mark.parametrize("replay", ["memory", "durable", "nats"])

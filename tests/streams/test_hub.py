@@ -236,8 +236,8 @@ def test_templates_read_offloaded_data_where_the_policy_allows_it(
     made.publish("a", make_message("1", 0, payload={"note": reference}), 0)
     made.publish("a", make_message("2", 0, payload={"note": {"text": "short"}}), 0)
 
-    said = [packet.message.inputs for packet in taken(made, "b")]
-    assert said == ([b'{"said":"LONG"}'] if policy == "controller" else []) + [b'{"said":"SHORT"}']
+    inputs = [packet.message.inputs for packet in taken(made, "b")]
+    assert inputs == ([b'{"said":"LONG"}'] if policy == "controller" else []) + [b'{"said":"SHORT"}']
     assert made.inlets["b"].counters.dropped == ({} if policy == "controller" else {"expression_error": 1})
 
 
@@ -310,10 +310,10 @@ def test_errors_with_many_texts_are_told_together() -> None:
     made = hub(*line(condition=True), b={"if": "{{ fail packet.payload.text }}"})
     for number in range(500):
         made.publish("a", make_message(str(number), 0, payload={"text": f"no {number}"}), 0)
-    told = made.notices.take(0) + made.notices.take(EVERY)
+    notices = made.notices.take(0) + made.notices.take(EVERY)
 
     assert made.inlets["b"].counters.dropped == {"expression_error": 500}
-    assert len(told) <= MOST_SUBJECTS + 2 and sum(notice.count for notice in told) == 500
+    assert len(notices) <= MOST_SUBJECTS + 2 and sum(notice.count for notice in notices) == 500
 
 
 def test_what_a_step_did_not_acknowledge_is_not_acknowledged_by_its_end() -> None:

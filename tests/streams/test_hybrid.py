@@ -55,10 +55,10 @@ async def test_a_job_has_a_step_run_for_each_packet(tmp_path: Path, replay: str)
         shown = await run.end(60)
         runs = await step_runs(run)
 
-    said = "{{ inputs }}"
+    template = "{{ inputs }}"
     assert [kind for kind, *_ in SEEN["sink"]] == ["data", "data", "error", "data"], "the order of packets is kept"
     assert [payload for kind, payload, *_ in SEEN["sink"] if kind == "data"] == [
-        {"twice": 2 * n, "said": said} for n in (0, 1, 3)
+        {"twice": 2 * n, "said": template} for n in (0, 1, 3)
     ]
     assert "failed step: twice" in SEEN["sink"][2][1]["message"]
     assert SEEN["sink"][2][1]["details"]["subRun"] == f"{shown['metadata']['name']}-twice-p-2"
@@ -67,13 +67,13 @@ async def test_a_job_has_a_step_run_for_each_packet(tmp_path: Path, replay: str)
     assert "twice" not in shown["stepRuns"]
     assert stream_of(shown, "twice")["errors"] == 1 and stream_of(shown, "twice")["delivered"] == 4
     assert len(runs) == 4
-    for one in runs:
-        assert one["metadata"]["labels"]["bubustack.io/hybrid"] == "true"
-        assert one["metadata"]["annotations"]["bubustack.io/upstream-step"] == "source"
-        assert one["spec"]["stepId"] == "twice"
+    for story_run in runs:
+        assert story_run["metadata"]["labels"]["bubustack.io/hybrid"] == "true"
+        assert story_run["metadata"]["annotations"]["bubustack.io/upstream-step"] == "source"
+        assert story_run["spec"]["stepId"] == "twice"
     name = shown["metadata"]["name"]
-    assert {one["metadata"]["name"] for one in runs} == {f"{name}-twice-p-{number}" for number in range(4)}
-    assert {one["status"]["phase"] for one in runs} == {"Succeeded", "Failed"}
+    assert {run["metadata"]["name"] for run in runs} == {f"{name}-twice-p-{number}" for number in range(4)}
+    assert {run["status"]["phase"] for run in runs} == {"Succeeded", "Failed"}
 
 
 async def test_without_inputs_a_job_gets_its_with(tmp_path: Path) -> None:

@@ -71,8 +71,8 @@ class Writer:
         for place in self.restored.refused:
             del stream.stored[place]
         self.log = MessageLog(self.head.epoch, 200, self.restored.kept)
-        for found in stream.kept(IDS):
-            self._note_ids(found.id, found.place)
+        for kept in stream.kept(IDS):
+            self._note_ids(kept.id, kept.place)
 
     def _note_ids(self, id: str, place: int) -> None:
         _, last, step = id.split(".", 2)
@@ -193,7 +193,7 @@ def test_a_large_packet_comes_back_whole() -> None:
     packet = Packet(1, message, 7, "p")
     messages = log.write(Changes([("s", packet)], [], {"s": InletState(position=1)}, {}, {}))
     head, _ = take_over(messages[-1].body, len(messages))
-    found = [KeptMessage(place, one.id, one.body) for place, one in enumerate(messages[:-1], 1)]
+    kept = [KeptMessage(place, message.id, message.body) for place, message in enumerate(messages[:-1], 1)]
 
-    assert len(found) > 10
-    assert restore(head, reversed(found), ()).kept.packets == {"s": [packet]}
+    assert len(kept) > 10
+    assert restore(head, reversed(kept), ()).kept.packets == {"s": [packet]}

@@ -63,11 +63,11 @@ async def stream_info(address: str, run: str) -> Any:
     client: Any = await nats.connect(address)
     try:
         api = client.jetstream()
-        found = [info for info in await api.streams_info() if run in info.config.name]
-        if not found:
+        streams = [info for info in await api.streams_info() if run in info.config.name]
+        if not streams:
             return None
-        info = await api.stream_info(found[0].config.name, subjects_filter=">")
-        return info, {one.name: one for one in await api.consumers_info(info.config.name)}
+        info = await api.stream_info(streams[0].config.name, subjects_filter=">")
+        return info, {consumer.name: consumer for consumer in await api.consumers_info(info.config.name)}
     finally:
         await client.close()
 
@@ -78,13 +78,13 @@ async def test_a_topology_is_one_stream_and_every_step_a_consumer(tmp_path: Path
     settings = "partitioning: {mode: hash, key: payload.n, partitions: 3}, backpressure: {buffer: {maxMessages: 7}}"
     async with played(tmp_path, story(LINE, transport("nats", settings))) as run:
         async with asyncio.timeout(30):
-            while (found := await stream_info(address, run.id)) is None or found[0].state.messages < 6:
+            while (state := await stream_info(address, run.id)) is None or state[0].state.messages < 6:
                 await asyncio.sleep(0.02)
         let_through(60)
         await run.end()
         after = await stream_info(address, run.id)
 
-    info, consumers = found
+    info, consumers = state
     assert (info.config.retention, info.config.storage) == ("workqueue", "file")
     parts = [subject.split(".") for subject in info.state.subjects]
     assert {tuple(part[2:-1]) for part in parts if part[2] == "packets"} >= {("packets", "sink")}
@@ -105,12 +105,12 @@ async def test_best_effort_is_kept_by_limits_and_survives_the_hub(tmp_path: Path
     steps = LINE.replace("count: 60", "count: 5, stays: true")
     run = await started(first, story(steps, transport("nats none", "backpressure: {buffer: {maxMessages: 50}}")))
     async with asyncio.timeout(30):
-        while (found := await stream_info(address, run.id)) is None or not any(
-            "packets.sink" in subject and count == 5 for subject, count in (found[0].state.subjects or {}).items()
+        while (state := await stream_info(address, run.id)) is None or not any(
+            "packets.sink" in subject and count == 5 for subject, count in (state[0].state.subjects or {}).items()
         ):
             await asyncio.sleep(0.02)
-    assert (found[0].config.retention, found[0].config.storage) == ("limits", "memory")
-    assert found[0].config.max_msgs_per_subject == 50
+    assert (state[0].config.retention, state[0].config.storage) == ("limits", "memory")
+    assert state[0].config.max_msgs_per_subject == 50
     await first.runtime.die()
     SEEN["sink"].clear()
 
@@ -147,8 +147,8 @@ async def test_a_server_that_is_lost_and_returns_loses_nothing(tmp_path: Path, f
 
     assert SEEN["sink"] == list(range(100, 160))
     assert shown["status"]["phase"] == "Succeeded"
-    told = [event["event_type"] for event in history if "Transport" in event["event_type"]]
-    assert told[0] == "TransportLost" and "TransportReturned" in told and len(told) <= 6
+    kinds = [event["event_type"] for event in history if "Transport" in event["event_type"]]
+    assert kinds[0] == "TransportLost" and "TransportReturned" in kinds and len(kinds) <= 6
 
 
 async def test_a_run_can_be_cancelled_while_the_server_is_away(tmp_path: Path) -> None:

@@ -44,14 +44,14 @@ def workers() -> None:
 
 def numbers(text: str) -> dict[str, float]:
     """The series of a text for Prometheus; every line is checked."""
-    found = {}
+    numbers = {}
     for line in text.splitlines():
         match = re.fullmatch(r'([a-z_]+\{[a-z]+="(?:[^"\\]|\\.)*"(?:,[a-z]+="(?:[^"\\]|\\.)*")*\}) ([0-9.e+-]+)', line)
         assert match or re.fullmatch(r"# (HELP|TYPE) [a-z_]+ .+", line), line
         if match:
-            assert match[1] not in found
-            found[match[1]] = float(match[2])
-    return found
+            assert match[1] not in numbers
+            numbers[match[1]] = float(match[2])
+    return numbers
 
 
 def test_metrics_have_the_original_names() -> None:
@@ -70,10 +70,10 @@ def test_metrics_have_the_original_names() -> None:
     for _ in range(3):
         hub.take("b", 0)
     hub.acknowledge("b", 1, 0)
-    found = numbers(metrics_text(metrics_of(list(samples_of(hub.inlets, LABELS, 9 * SECOND)))))
+    samples = numbers(metrics_text(metrics_of(list(samples_of(hub.inlets, LABELS, 9 * SECOND)))))
 
     def of(name: str, step: str, more: str = "") -> float:
-        return found[f'{PREFIX}{name}{{namespace="default",storyrun="a \\"run\\"",step="{step}"{more}}}']
+        return samples[f'{PREFIX}{name}{{namespace="default",storyrun="a \\"run\\"",step="{step}"{more}}}']
 
     assert (of("buffer_current_size", "b"), of("buffer_current_size", "c")) == (2, 2)
     assert of("buffer_current_bytes", "c") == 2 * len(b'{"at":1000}')
@@ -82,8 +82,8 @@ def test_metrics_have_the_original_names() -> None:
     assert (of("event_time_watermark_seconds", "b"), of("event_time_lag_seconds", "b")) == (5, 4)
     assert (of("replay_last_ack", "b", ',partition=""'), of("replay_unacked_current", "b")) == (1, 2)
     assert of("stream_recordings_total", "a") == 0
-    assert not any('step="d"' in series for series in found), "observability.metrics.enabled: false"
-    assert {series.partition("{")[0].removeprefix(PREFIX) for series in found} == set(METRICS)
+    assert not any('step="d"' in series for series in samples), "observability.metrics.enabled: false"
+    assert {series.partition("{")[0].removeprefix(PREFIX) for series in samples} == set(METRICS)
 
 
 async def test_the_health_page_has_the_metrics_of_its_process(tmp_path: Path) -> None:

@@ -24,11 +24,11 @@ def program(transports: list[dict[str, Any]] | None = None, **step: Any) -> Any:
 
 def test_the_transport_of_a_step() -> None:
     """STR-003 STR-006: named, or the only one, or the built-in one."""
-    one, two = {"name": "x", "transportRef": "far"}, {"name": "y", "transportRef": "near"}
+    first, second = {"name": "x", "transportRef": "far"}, {"name": "y", "transportRef": "near"}
     for transports, step, expected in (
-        ([one, two], {"transport": "y"}, "near"),
-        ([one], {}, "far"),
-        ([one, two], {}, "local"),
+        ([first, second], {"transport": "y"}, "near"),
+        ([first], {}, "far"),
+        ([first, second], {}, "local"),
         ([], {}, "local"),
     ):
         built = program(transports, **step)
@@ -154,8 +154,8 @@ def test_fan_outs_and_quorums_that_cannot_be_are_refused() -> None:
         "pattern: streaming\ntransports: [{name: t, transportRef: x, streaming: {fanIn: {mode: quorum, quorum: 3}}}]"
     )
     joined += "\nsteps: [{name: a, ref: e}, {name: b, ref: e, needs: [a]}, {name: j, ref: e, needs: [a, b]}]"
-    found = [(path, message) for path, message, _ in errors(story(joined))]
-    assert found == [("spec.steps[2]", "step 'j' joins 2 steps; a quorum of 3 never comes")]
+    reported = [(path, message) for path, message, _ in errors(story(joined))]
+    assert reported == [("spec.steps[2]", "step 'j' joins 2 steps; a quorum of 3 never comes")]
 
 
 def test_what_changes_with_every_packet_is_read_in_runtime() -> None:
@@ -205,8 +205,8 @@ kind: Transport
 metadata: {{name: t}}
 spec: {{driver: local, {formats}}}
 """
-    found = [message for _, message, _ in errors(text)]
-    assert (problem in found[0]) if problem else not found
+    messages = [message for _, message, _ in errors(text)]
+    assert (problem in messages[0]) if problem else not messages
 
 
 @pytest.mark.parametrize("replaced", [False, True])

@@ -47,7 +47,7 @@ async def test_packets_flow_in_order_and_the_run_ends_when_its_sources_have(tmp_
     assert sink["acked"] == (0 if "none" in replay else 40)
     assert shown["stepRuns"]["sink"]["status"]["stream"] == sink
     assert shown["status"]["attempts"] == 1
-    binding = next(one for one in shown["transportBindings"] if one["spec"]["stepName"] == "plus")
+    binding = next(candidate for candidate in shown["transportBindings"] if candidate["spec"]["stepName"] == "plus")
     assert (binding["spec"]["driver"], binding["spec"]["engramName"]) == (
         "nats" if "nats" in replay else "local",
         "add",
@@ -149,8 +149,10 @@ async def test_conditions_rules_and_runtime_decide_for_every_packet(tmp_path: Pa
     assert [inputs for _, _, inputs, _ in SEEN["small"]] == [{"double": n, "of": "ada"} for n in ("0", "2", "4")]
     assert numbers("never") == []
     assert stream_of(shown, "broken")["dropped"]["expression_error"] >= 8
-    told = [event for event in history if event.get("reason") == "ExpressionFailed" or "ExpressionFailed" in str(event)]
-    assert 1 <= len(told) <= 10, "an error is told once for each text, not for each packet"
+    errors = [
+        event for event in history if event.get("reason") == "ExpressionFailed" or "ExpressionFailed" in str(event)
+    ]
+    assert 1 <= len(errors) <= 10, "an error is told once for each text, not for each packet"
 
 
 @pytest.mark.parametrize("replay", REPLAYS)

@@ -110,7 +110,9 @@ def test_a_map_needs_a_batch_story() -> None:
 
     assert shown["status"]["phase"] == "Failed"
     assert "needs a batch Story" in shown["status"]["stepStates"]["m"]["message"]
-    conditions = {one["type"]: one["reason"] for one in shown["stepRuns"]["m"]["status"]["conditions"]}
+    conditions = {
+        condition["type"]: condition["reason"] for condition in shown["stepRuns"]["m"]["status"]["conditions"]
+    }
     assert "InvalidConfiguration" in conditions.values()
 
     waits = "steps: [{name: m, type: executeStory, with: {storyRef: {name: inner}}}]"
@@ -146,10 +148,10 @@ def test_with_and_runtime_are_judged_together(blocks: str, misfit: str) -> None:
     speaker[1]["spec"]["inputSchema"] = SCHEMA
     text = f"pattern: streaming\nsteps: [{{name: listen, ref: source}}, {{name: say, ref: speaker, {blocks}}}]"
     text = text.replace("ref: source", "ref: {name: source}").replace("ref: speaker", "ref: {name: speaker}")
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
 
     def carry(arguments: dict[str, Any]) -> Answer:
-        given.update(arguments["workers"]["say"]["task"]["inputs"])
+        values.update(arguments["workers"]["say"]["task"]["inputs"])
         return Answer({"ended": []})
 
     inputs = {"voice": "eve", "number": 7}
@@ -159,7 +161,7 @@ def test_with_and_runtime_are_judged_together(blocks: str, misfit: str) -> None:
     if misfit:
         assert misfit in world.messages["say"] and shown["status"]["phase"] == "Failed"
     else:
-        assert given == {"voice": "ada" if "ada" in blocks else "eve", "speed": 3}
+        assert values == {"voice": "ada" if "ada" in blocks else "eve", "speed": 3}
 
 
 def test_more_downstreams_than_allowed_do_not_start() -> None:

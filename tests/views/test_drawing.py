@@ -42,12 +42,12 @@ def graph_of(path: Path) -> Graph:
 def routes(svg: str) -> list[tuple[str, str, list[list[Point]]]]:
     """Of every edge in the SVG: its ends, and its strokes as points that are close to each other."""
     tree = ET.fromstring(svg)
-    found = []
+    edges = []
     for edge in tree.iter(f"{SVG}g"):
         if "data-from" in edge.attrib:
             drawn = [line for path in edge.iter(f"{SVG}path") for line in strokes(path.attrib["d"])]
-            found.append((edge.attrib["data-from"], edge.attrib["data-to"], drawn))
-    return found
+            edges.append((edge.attrib["data-from"], edge.attrib["data-to"], drawn))
+    return edges
 
 
 def strokes(commands: str) -> list[list[Point]]:
@@ -80,12 +80,12 @@ def holds(box: Rectangle, point: Point, *, border: float = 0.6) -> bool:
     return box.x + border < x < box.x + box.width - border and box.y + border < y < box.y + box.height - border
 
 
-def overlap(one: Rectangle, other: Rectangle) -> bool:
+def overlap(first: Rectangle, other: Rectangle) -> bool:
     return (
-        one.x + 0.1 < other.x + other.width
-        and other.x + 0.1 < one.x + one.width
-        and one.y + 0.1 < other.y + other.height
-        and other.y + 0.1 < one.y + one.height
+        first.x + 0.1 < other.x + other.width
+        and other.x + 0.1 < first.x + first.width
+        and first.y + 0.1 < other.y + other.height
+        and other.y + 0.1 < first.y + first.height
     )
 
 
@@ -103,8 +103,8 @@ def assert_true(picture: Picture) -> None:
     graph, drawing = picture.graph, picture.drawing
     places = drawing.places
     boxes = {node.id: places[node.id] for node in graph.nodes if node.id not in picture.frames}
-    for (one, box), (other, second) in combinations(boxes.items(), 2):
-        assert not overlap(box, second), f"{one} overlaps {other}"
+    for (name, box), (other, second) in combinations(boxes.items(), 2):
+        assert not overlap(box, second), f"{name} overlaps {other}"
     parents = {node.id: node.parent for node in graph.nodes}
     around = {node.id: set(_around(node.id, parents)) for node in graph.nodes}
     for node in graph.nodes:
@@ -290,7 +290,7 @@ def test_five_hundred_nodes_are_drawn_with_bounded_work(monkeypatch: pytest.Monk
     assert len(picture.drawing.places) == 500
     assert looked_at <= 2 * crossings.WORK
     boxes = sorted(picture.drawing.places.values(), key=lambda place: (place.y, place.x))
-    assert not any(overlap(one, other) for one, other in pairwise(boxes))
+    assert not any(overlap(box, other) for box, other in pairwise(boxes))
     assert MARGIN < picture.drawing.height < 5_000
 
 

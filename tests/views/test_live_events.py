@@ -29,18 +29,18 @@ class _CountingClient:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
-    async def history(self, *given: Any, **more: Any) -> Any:
+    async def history(self, *arguments: Any, **more: Any) -> Any:
         self.reads += 1
-        return await self._engine.history(*given, **more)
+        return await self._engine.history(*arguments, **more)
 
 
 async def _followed(live: LiveEvents, run: RunId, after: int = 0) -> list[int]:
-    told = []
+    numbers = []
     async for event in live.follow(run, after):
         if event is not None:
-            told.append(event["seq"])
+            numbers.append(event["seq"])
         await asyncio.sleep(0)  # as when it is sent
-    return told
+    return numbers
 
 
 @on_loop
@@ -52,14 +52,14 @@ async def test_a_history_is_read_once_for_all_who_follow_it(tmp_path: Path) -> N
         whole = [event["seq"] for event in await engine.history(handle.id)]
         client = _CountingClient(engine)
         live = LiveEvents(client)  # type: ignore[arg-type]
-        told = await asyncio.gather(*(_followed(live, handle.id) for _ in range(30)))
-        assert told == [whole] * 30 and len(whole) > 50
+        histories = await asyncio.gather(*(_followed(live, handle.id) for _ in range(30)))
+        assert histories == [whole] * 30 and len(whole) > 50
         assert client.reads <= 2
 
         client.reads = 0
         places = [10, 40, 25, 0, len(whole)]
-        told = await asyncio.gather(*(_followed(live, handle.id, after) for after in places))
-        assert told == [whole[after:] for after in places]
+        histories = await asyncio.gather(*(_followed(live, handle.id, after) for after in places))
+        assert histories == [whole[after:] for after in places]
 
 
 @on_loop
@@ -69,10 +69,10 @@ async def test_all_events_are_told_while_a_run_goes_on(tmp_path: Path) -> None:
         live.open()
         try:
             handle = await engine.start(PLAYBOOK)
-            told = await asyncio.gather(*(_followed(live, handle.id) for _ in range(5)))
+            histories = await asyncio.gather(*(_followed(live, handle.id) for _ in range(5)))
         finally:
             live.close()
-        assert told == [[event["seq"] for event in await engine.history(handle.id)]] * 5
+        assert histories == [[event["seq"] for event in await engine.history(handle.id)]] * 5
 
 
 @on_loop
@@ -88,28 +88,28 @@ async def test_whoever_hears_nothing_is_not_woken_to_find_that_out(tmp_path: Pat
         live = LiveEvents(engine)
         live._poll_later = lambda: None  # type: ignore[method-assign]
         live.open()
-        told: list[dict[str, Any] | None] = []
+        received: list[dict[str, Any] | None] = []
         is_allowed = True
 
         async def follow() -> None:
             async for event in live.follow(handle.id, goes_on=lambda: is_allowed):
-                told.append(event)
+                received.append(event)
 
         followers = [asyncio.create_task(follow()) for _ in range(20)]
         begun = len(await engine.history(handle.id))
         async with asyncio.timeout(30):
-            while len(told) < 20 * begun:
+            while len(received) < 20 * begun:
                 await asyncio.sleep(0.01)
-        told.clear()
+        received.clear()
 
         async def seconds(count: int) -> int:
             for _ in range(count * LOOKS):
                 live._poll()
             await asyncio.sleep(0.02)
-            return len(told)
+            return len(received)
 
         assert await seconds(COMMENT_EVERY - 3) == 0
-        assert await seconds(4) == 20 and set(map(str, told)) == {"None"}
+        assert await seconds(4) == 20 and set(map(str, received)) == {"None"}
         is_allowed = False
         assert await seconds(1) >= 40
         live.close()

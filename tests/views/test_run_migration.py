@@ -537,11 +537,11 @@ def _gather(inner: Any, last: Any) -> bytes:
 
 
 async def test_inside_of_a_gather_its_flows_must_be_the_same(world: World) -> None:
-    one, two = ({"action": "Return", "value": number} for number in (1, 2))
+    first, second = ({"action": "Return", "value": number} for number in (1, 2))
     async with world:
-        run = await _started(world, _gather(one, one))
-        assert "calls Flows side by side, and one of them differs" in _why(await _judged(world, _gather(two, one)))
-        judged = await _judged(world, _gather(one, two))
+        run = await _started(world, _gather(first, first))
+        assert "calls Flows side by side, and one of them differs" in _why(await _judged(world, _gather(second, first)))
+        judged = await _judged(world, _gather(first, second))
         assert judged["counts"]["safe"] == 1, _why(judged)
         await _moved(world, judged)
         await world.advance(3600)
@@ -692,14 +692,14 @@ async def test_a_value_is_explained_through_the_move_of_its_run(language: str, w
             assert is_last or (await _undone(world, run))["outcome"] == "moved"
         await CASES[language].go_on(world, run)
         await run.result()
-        told = await explain_value(world.engine, run.id, step, field)
+        explanation = await explain_value(world.engine, run.id, step, field)
         raw = {event["seq"]: event["event"] for event in await run.handle.history(raw=True)}
         shown = {event["seq"] for event in await run.handle.history()}
-    assert told["value"] == "one"
-    texts = [link["text"] for link in told["chain"]]
+    assert explanation["value"] == "one"
+    texts = [link["text"] for link in explanation["chain"]]
     assert sum("was kept when the run was moved to another document by ada" in text for text in texts) == 2, texts
     assert sum("was kept when the run was moved back to its former document" in text for text in texts) == 1
     assert list(raw.values()).count("RunMigrated") == 3
-    assert {link["seq"] for link in told["chain"]} <= shown
+    assert {link["seq"] for link in explanation["chain"]} <= shown
     if mapping:
         assert any("in which 'first' is 'begin'" in text for text in texts)

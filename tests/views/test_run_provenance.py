@@ -141,8 +141,8 @@ async def _explained(folder: Path, language: str, *asked: tuple[str | None, str]
         explained = [await explain_value(client, run.id, step, field) for step, field in asked]
     for link in (link for item in explained for link in item["chain"]):
         event = history[link["seq"]]
-        told = read_instant(event["timestamp"], 0) if "timestamp" in event else event["at"]
-        assert read_instant(link["at"], 0) // 1_000_000 == told // 1_000_000
+        at = read_instant(event["timestamp"], 0) if "timestamp" in event else event["at"]
+        assert read_instant(link["at"], 0) // 1_000_000 == at // 1_000_000
     return explained
 
 

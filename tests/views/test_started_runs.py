@@ -41,9 +41,9 @@ async def _both(engine: perdure.Engine, document: bytes) -> tuple[dict[str, Any]
 
     handle = await engine.start(document, name="started", labels={"team": "a"}, seen=started.seen)
     engine.store.find = counted  # type: ignore[method-assign]
-    told = await started.json(handle.id)
+    facts = await started.json(handle.id)
     engine.store.find = read  # type: ignore[method-assign]
-    return told, await run_facts_json(engine, handle.id), reads
+    return facts, await run_facts_json(engine, handle.id), reads
 
 
 async def test_a_start_is_answered_without_a_look_at_the_store(tmp_path: Path) -> None:
@@ -69,6 +69,6 @@ async def test_a_start_is_answered_without_a_look_at_the_store(tmp_path: Path) -
 
 async def test_a_start_tells_that_code_is_missing(tmp_path: Path) -> None:
     async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
-        told, looked, _ = await _both(engine, STORY)
-        assert told == looked
-        assert any("not loaded" in wait for wait in told["waits_for"])
+        facts, looked, _ = await _both(engine, STORY)
+        assert facts == looked
+        assert any("not loaded" in wait for wait in facts["waits_for"])

@@ -72,8 +72,8 @@ class Work:
 
 
 def send(worker: Worker, provider: str, name: int, language: str = "crowded", **facts: Any) -> "asyncio.Task[Any]":
-    one = task(provider, {"name": name}, task=name, language=language, **facts)  # of the run r1, unless it says
-    return asyncio.create_task(worker.run(one, Ledger()))
+    assignment = task(provider, {"name": name}, task=name, language=language, **facts)  # of the run r1, unless it says
+    return asyncio.create_task(worker.run(assignment, Ledger()))
 
 
 @on_loop
@@ -85,7 +85,7 @@ async def test_no_more_than_so_many_wherever_they_run() -> None:
         await work.begun(3)
         work.release(30)
 
-        assert [value_of(one) for one in await asyncio.gather(*sent)] == list(range(1, 31))
+        assert [value_of(outcome) for outcome in await asyncio.gather(*sent)] == list(range(1, 31))
         assert work.most == 3
 
 
@@ -186,7 +186,7 @@ async def test_many_short_functions_all_come_back() -> None:
     async with at_work(registry, THREE) as worker:
         sent = [send(worker, "short", name) for name in range(1, 2_001)]
 
-        assert [value_of(one) for one in await asyncio.gather(*sent)] == list(range(1, 2_001))
+        assert [value_of(outcome) for outcome in await asyncio.gather(*sent)] == list(range(1, 2_001))
         assert len(set(seen)) <= 3
 
 
@@ -202,7 +202,7 @@ async def test_failing_calls_free_their_places_without_piling_up() -> None:
     async with at_work(registry, THREE) as worker:
         sent = [send(worker, "never", name) for name in range(1, 1_001)]
 
-        assert not any(is_cancelled(one) for one in await asyncio.gather(*sent))
+        assert not any(is_cancelled(outcome) for outcome in await asyncio.gather(*sent))
 
 
 @pytest.mark.parametrize(

@@ -118,8 +118,8 @@ def test_a_secret_at_the_end_of_what_is_kept_is_not_cut_in_half(where: int) -> N
 
     @on_loop
     async def run() -> None:
-        said = f"'x' * {before} + os.environ['S'] + 'y' * 5000"
-        code = f"import os,sys; sys.stdout.write({said}); sys.exit(int(sys.argv[1]))"
+        expression = f"'x' * {before} + os.environ['S'] + 'y' * 5000"
+        code = f"import os,sys; sys.stdout.write({expression}); sys.exit(int(sys.argv[1]))"
         for status in ("0", "1"):
             arguments = {"argv": [sys.executable, "-c", code, status], "env": {"S": ""}, "max_output": 1000}
             outcome = await outcome_with(secret, "shell", arguments, "env", "S")
@@ -153,6 +153,6 @@ async def test_the_last_words_of_a_process_do_not_tell_it() -> None:
 async def test_what_the_document_names_is_hidden_before_any_task_has_used_it() -> None:
     """After a restart an echo of what an earlier process has used is hidden as well."""
     secret = planted()
-    told = msgspec.structs.replace(task("echo", {"value": f"found {secret}"}), secrets=("S",))
+    assignment = msgspec.structs.replace(task("echo", {"value": f"found {secret}"}), secrets=("S",))
     async with at_work(resolve_secret={"S": secret}.get) as worker:
-        assert value_of(await worker.run(told, Ledger())) == "found [redacted]"
+        assert value_of(await worker.run(assignment, Ledger())) == "found [redacted]"

@@ -470,9 +470,9 @@ def test_a_cancel_right_after_the_start_is_heard(provider: str) -> None:
 
 async def apart(provider: str, arguments: Any) -> Outcome:
     async with at_work() as worker:
-        one = task(provider, arguments, apart=True)
-        assert worker.can_keep_apart(one)
-        return await worker.run(one, Ledger())
+        assignment = task(provider, arguments, apart=True)
+        assert worker.can_keep_apart(assignment)
+        return await worker.run(assignment, Ledger())
 
 
 @on_loop

@@ -32,8 +32,8 @@ def test_the_environment_comes_before_the_folder(tmp_path: Path, monkeypatch: py
 
 def with_secret(provider: str, arguments: dict[str, Any], *path: str | int, name: str = "TOKEN", **facts: Any) -> Any:
     """A task whose document names a secret at this place."""
-    one = task(provider, None, **facts)
-    return msgspec.structs.replace(one, arguments=seal_by_place(arguments, [(path, name)]), sealed=True)
+    assignment = task(provider, None, **facts)
+    return msgspec.structs.replace(assignment, arguments=seal_by_place(arguments, [(path, name)]), sealed=True)
 
 
 def test_secrets_are_put_where_the_document_has_them() -> None:
@@ -113,9 +113,9 @@ async def test_a_missing_secret_is_a_failure_before_the_call() -> None:
 
 @on_loop
 async def test_a_result_does_not_tell_it_either() -> None:
-    given = {"value": {"token": "", "length": len(TOKEN)}}
+    arguments = {"value": {"token": "", "length": len(TOKEN)}}
     async with at_work(resolve_secret={"TOKEN": TOKEN}.get) as worker:
-        outcome = await worker.run(with_secret("echo", given, "value", "token"), Ledger())
+        outcome = await worker.run(with_secret("echo", arguments, "value", "token"), Ledger())
 
     assert value_of(outcome) == {"token": "[redacted]", "length": len(TOKEN)}
 

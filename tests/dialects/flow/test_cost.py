@@ -87,7 +87,7 @@ TARGETS = {
 @pytest.mark.parametrize("concurrency", [None, 7])
 def test_ten_thousand_dispatches_cost_ten_times_a_thousand(kind: str, concurrency: int | None) -> None:
     document = fan_out(TARGETS[kind], concurrency=concurrency)
-    work = {"echo": lambda arguments, given: Answer(given)}
+    work = {"echo": lambda arguments, task_input: Answer(task_input)}
 
     small = measured(document, list(range(1_000)), work=work)
     large = measured(document, list(range(10_000)), work=work)
@@ -136,7 +136,7 @@ def test_retries_over_many_variables_write_only_what_changed() -> None:
 
 def test_a_plain_step_of_a_task_records_its_end_its_answer_and_the_next_task() -> None:
     document = flow({"a": call(task("echo"), "b"), "b": call(task("echo"), "r"), "r": returns()})
-    world = World(document, 1, work={"echo": lambda arguments, given: Answer(given)}, crash=True)
+    world = World(document, 1, work={"echo": lambda arguments, task_input: Answer(task_input)}, crash=True)
 
     assert world.run() == {"type": "success", "value": 1}
     recorded = [type(event) for event in world.events]
@@ -147,7 +147,7 @@ def test_a_plain_step_of_a_task_records_its_end_its_answer_and_the_next_task() -
 def test_a_step_whose_tail_fails_after_its_task_fails_itself() -> None:
     """What it would have said beside the answer is said by the Step: the Result has risen to it."""
     document = flow({"a": call(task("echo"), "r", output="{{ step.result.value.missing }}"), "r": returns()})
-    world = World(document, {}, work={"echo": lambda arguments, given: Answer(given)}, crash=True)
+    world = World(document, {}, work={"echo": lambda arguments, task_input: Answer(task_input)}, crash=True)
 
     result = world.run()
 

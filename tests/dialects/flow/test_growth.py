@@ -283,16 +283,16 @@ def test_an_older_server_is_told_in_the_old_words() -> None:
     """Invariant 24."""
     steps = {"a": passing({"ids": "{{ vars.ids + ['x'] }}"}, "r"), "r": returns("{{ vars.ids }}")}
     language = Flow()
-    told: list[Any] = []
+    bindings: list[Any] = []
     for spoken in (2, 3):
         text = jsontext.encode(flow(steps, parameters=holding(FULL)))
         execution = Execution(RunId("r"), language, language.load(text))
         turn = Turn(execution, i.Start("flow", b"", "flow", b"null", b"{}", 7), START, START, spoken)
         assert decide(turn, Limits()) is None
-        told += [event.bound["ids"] for event in turn.events if isinstance(event, f.StepLeft)]
+        bindings += [event.bound["ids"] for event in turn.events if isinstance(event, f.StepLeft)]
 
-    assert told[0] == jsontext.encode([*FULL, "x"])
-    assert told[1] == {"grows": "vars.ids", "added": b'["x"]'}
+    assert bindings[0] == jsontext.encode([*FULL, "x"])
+    assert bindings[1] == {"grows": "vars.ids", "added": b'["x"]'}
 
 
 def arms(count: int) -> World:

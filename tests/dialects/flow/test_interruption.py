@@ -16,7 +16,7 @@ TIMEOUT = "Provider.Middleware.Timeout.Exceeded"
 
 def answering(value: Any = None, *, after: float = 0, stubborn: bool = False, failing: str = "") -> Work:
     failure = Failed(failing) if failing else None
-    return lambda arguments, given: Answer(value, failure, int(after * SECOND), stubborn)
+    return lambda arguments, task_input: Answer(value, failure, int(after * SECOND), stubborn)
 
 
 def run(document: dict[str, Any], **options: Any) -> tuple[Any, World]:
@@ -110,7 +110,7 @@ def test_a_cancelled_subflow_is_ordinary_data_for_its_gather() -> None:
         }
     )
 
-    result, world = run(document, work={"wait": lambda arguments, given: Answer(1, after=given * SECOND)})
+    result, world = run(document, work={"wait": lambda arguments, task_input: Answer(1, after=task_input * SECOND)})
 
     assert result["value"] == ["success", "cancellation", "cancellation"]
     assert sum(isinstance(event, e.TaskCancelRequested) for event in world.events) == 2
@@ -128,7 +128,7 @@ def test_retries_of_one_step_share_an_idempotency_path_and_steps_and_dispatches_
         }
     )
     work: dict[str, Work] = {
-        "flaky": lambda arguments, given: Answer(failure=Failed(code) if (code := next(failures)) else None),
+        "flaky": lambda arguments, task_input: Answer(failure=Failed(code) if (code := next(failures)) else None),
         "ok": answering(1),
     }
 

@@ -193,7 +193,7 @@ async def test_a_fork_goes_on_from_a_moment_of_the_past(tmp_path: Path) -> None:
             "done": returns("{{ vars.past }}"),
         }
     )
-    async with EngineWorld(tmp_path, functions={"echo": lambda arguments, given: arguments["value"]}) as world:
+    async with EngineWorld(tmp_path, functions={"echo": lambda arguments, task_input: arguments["value"]}) as world:
         run = await world.start(document)
         assert world.engine is not None
         forked = await world.engine.fork(run.id)

@@ -31,7 +31,7 @@ class Calls:
         return {name: self._answering(name, after) for name in names}
 
     def _answering(self, name: str, after: float) -> Callable[[dict[str, Any], Any], Answer]:
-        def answer(arguments: dict[str, Any], given: Any) -> Answer:
+        def answer(arguments: dict[str, Any], task_input: Any) -> Answer:
             label = f"{name}{arguments.get('n', '')}"
             self.made.append(label)
             failure = Failed("Provider.Call.X.Broken", f"{label} is broken") if label in self.broken else None
@@ -105,11 +105,11 @@ def test_a_retry_has_all_its_attempts_again_and_a_timeout_its_whole_time() -> No
 
 
 def test_a_run_that_timed_out_goes_on_where_it_was() -> None:
-    slow = {"b": lambda arguments, given: Answer("b done", None, 60 * SECOND)}
+    slow = {"b": lambda arguments, task_input: Answer("b done", None, 60 * SECOND)}
     steps = {"b": call(task("b"), "done"), "done": returns()}
     world = World(flow(steps, middleware=[timeout("PT10S")]), crash=True, work=slow)
     assert world.run()["type"] == "timeout"
-    world.work["b"] = lambda arguments, given: Answer("b done", None, 5 * SECOND)
+    world.work["b"] = lambda arguments, task_input: Answer("b done", None, 5 * SECOND)
     world.pace = 0
     assert world.redrive() == {"type": "success", "value": "b done"}
 
@@ -215,17 +215,17 @@ def test_flows_dispatched_by_a_gather_go_on_inside_and_their_number_stays_limite
 
 def test_a_result_of_before_does_not_count_after_a_redrive() -> None:
     steps = {"b": call(task("b"), "done", middleware=[timeout("PT1S")]), "done": returns()}
-    stubborn = {"b": lambda arguments, given: Answer("late", None, 1000 * SECOND, stubborn=False)}
+    stubborn = {"b": lambda arguments, task_input: Answer("late", None, 1000 * SECOND, stubborn=False)}
     world = World(flow(steps), crash=True, work=stubborn)
     world.run()
-    world.work["b"] = lambda arguments, given: Answer("new", None, 0)
+    world.work["b"] = lambda arguments, task_input: Answer("new", None, 0)
     assert world.redrive()["value"] == "new"
 
 
 def test_what_finished_although_it_was_asked_to_stop_is_not_done_again() -> None:
     made: list[str] = []
 
-    def stubborn(arguments: dict[str, Any], given: Any) -> Answer:
+    def stubborn(arguments: dict[str, Any], task_input: Any) -> Answer:
         made.append("b")
         return Answer("b done", None, 5 * SECOND, stubborn=True)
 

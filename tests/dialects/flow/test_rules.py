@@ -469,7 +469,7 @@ def test_a_schedule_saturates() -> None:
 def test_lost_deliveries_are_no_attempts_until_they_are_exhausted() -> None:
     """MWL-709 MWL-711 O-29 MWL-570 MWL-502"""
     document = flow({"c": call(task("deadly"), catch=CATCH), "caught": returns("{{ failure }}"), "done": returns()})
-    world = World(document, work={"deadly": lambda arguments, given: Answer(after=100 * SECOND)})
+    world = World(document, work={"deadly": lambda arguments, task_input: Answer(after=100 * SECOND)})
     for delivery in range(1, 6):
         world._offer(START + delivery * SECOND, 0, i.TaskLost(1, delivery, "the process died", LossKind.ALONE))
 
@@ -482,7 +482,7 @@ def test_lost_deliveries_are_no_attempts_until_they_are_exhausted() -> None:
 def test_losses_beside_others_are_not_charged() -> None:
     """MWL-709, invariant 27"""
     document = flow({"c": call(task("slow")), "done": returns("lived")})
-    world = World(document, work={"slow": lambda arguments, given: Answer(after=100 * SECOND)})
+    world = World(document, work={"slow": lambda arguments, task_input: Answer(after=100 * SECOND)})
     for delivery in range(1, 9):
         world._offer(START + delivery * SECOND, 0, i.TaskLost(1, delivery, "the process died", LossKind.BESIDE_OTHERS))
     world._offer(START + 10 * SECOND, 0, i.TaskResult(1, 1, 9, Succeeded(b"1")))
@@ -495,7 +495,7 @@ def test_a_provider_failure_keeps_its_members() -> None:
     failed = Failed("Provider.Call.X.Odd", "m", True, b'{"d":1}')
     document = flow({"c": call(task("x")), "done": returns()})
 
-    result = result_of(document, work={"x": lambda arguments, given: Answer(failure=failed)})
+    result = result_of(document, work={"x": lambda arguments, task_input: Answer(failure=failed)})
 
     assert result == {
         "type": "error",
@@ -509,7 +509,7 @@ def test_a_provider_failure_keeps_its_members() -> None:
 def test_a_cleanup_in_flight_is_handed_out_again_under_the_same_key() -> None:
     """MWL-707"""
     document = flow({"c": call(mock(value=1), middleware=[cleanup(task("tidy"))]), "done": returns()})
-    world = World(document, work={"tidy": lambda arguments, given: Answer(after=10 * SECOND)}, crash=True)
+    world = World(document, work={"tidy": lambda arguments, task_input: Answer(after=10 * SECOND)}, crash=True)
     world._offer(START + SECOND, 0, i.TaskLost(1, 1, "the process died"))
     world._offer(START + 2 * SECOND, 0, i.TaskResult(1, 1, 2, Cancelled("never asked")))
 

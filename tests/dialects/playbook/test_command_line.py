@@ -121,15 +121,15 @@ def test_the_past_is_shown_by_the_numbers_of_the_history(perdure: CommandLine) -
     run = perdure.here("run", "gate.yaml", "--detach").out.strip()
     perdure.here("patch", run, "--set", "approved=1", "--set", "who.name=Ada")
     perdure.here("resume", run)
-    told = perdure.here("history", run, "--json").json
-    at = {event["event_type"]: str(event["seq"]) for event in told}
+    answer = perdure.here("history", run, "--json").json
+    at = {event["event_type"]: str(event["seq"]) for event in answer}
 
     before = perdure.here("show", run, "--at", at["token.pending"], "--json").json
     after = perdure.here("show", run, "--at", at["ctx.patched"], "--json").json
 
     assert before["ctx"] == {} and before["status"] == "running" and before["pending"]
     assert after["ctx"] == {"approved": 1, "who": {"name": "Ada"}}
-    assert f"the run has events 1 to {len(told)}" in perdure.here("show", run, "--at", "999", code=8).err
+    assert f"the run has events 1 to {len(answer)}" in perdure.here("show", run, "--at", "999", code=8).err
     forked = perdure.here("fork", run, "--at", at["token.pending"], "--detach").out.strip()
     assert perdure.here("show", forked, "--json").json["ctx"] == {}
 

@@ -195,6 +195,6 @@ def test_the_command_converts_checks_and_reports(tmp_path: Path) -> None:
     assert perdure.here("check", "playbook.yaml").code == 0
     refused = perdure.here("convert", "legacy.yaml", "-o", "playbook.yaml", code=2)
     assert "already exists" in refused.err
-    told = json.loads(perdure.here("convert", "hopeless.yaml", "--json", code=7).out)
-    assert [construct["converted"] for construct in told["constructs"]] == [False]
-    assert told["problems"][0]["path"] == "workflow[0].pipe"
+    report = json.loads(perdure.here("convert", "hopeless.yaml", "--json", code=7).out)
+    assert [construct["converted"] for construct in report["constructs"]] == [False]
+    assert report["problems"][0]["path"] == "workflow[0].pipe"

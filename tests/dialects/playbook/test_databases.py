@@ -182,8 +182,8 @@ def test_a_killed_engine_leaves_nothing_half_written_and_goes_on(tmp_path: Path,
 
 
 def problems(text: str, lacks: Any = lambda kind: None) -> list[tuple[str, str, str]]:
-    found = Playbook(lacks=lacks).parse(text.encode()).problems
-    return [(item.code, item.message, item.hint) for item in found]
+    problems = Playbook(lacks=lacks).parse(text.encode()).problems
+    return [(item.code, item.message, item.hint) for item in problems]
 
 
 def test_a_task_without_statements_is_refused() -> None:
@@ -194,7 +194,7 @@ def test_a_task_without_statements_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "expectation"),
     [
         ({"source": {"type": "file"}}, "lacks 'uri'"),
         ({"uri": ""}, "must not be empty"),
@@ -203,11 +203,11 @@ def test_a_task_without_statements_is_refused() -> None:
         (["a.sql"], "must be a map"),
     ],
 )
-def test_a_script_that_says_nothing_usable_is_refused(script: Any, said: str) -> None:
+def test_a_script_that_says_nothing_usable_is_refused(script: Any, expectation: str) -> None:
     """PBK-092."""
     [(code, message, _)] = problems(task("sqlite", script=script))
 
-    assert code == "PBK-092" and said in message
+    assert code == "PBK-092" and expectation in message
 
 
 def test_a_missing_library_is_a_warning_of_check() -> None:

@@ -203,8 +203,8 @@ def test_a_mistake_is_named_with_its_rule_its_place_and_its_remedy(
     """PBK-034."""
     problems = problems_of(text)
 
-    told = [(problem.code, problem.path) for problem in problems]
-    assert any(item == code and at.startswith(path) for item, at in told), told
+    places = [(problem.code, problem.path) for problem in problems]
+    assert any(item == code and at.startswith(path) for item, at in places), places
     problem = next(item for item in problems if item.code == code and item.path.startswith(path))
     assert message in problem.message + problem.hint
     assert problem.line is not None and problem.column is not None

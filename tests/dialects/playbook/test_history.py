@@ -104,9 +104,9 @@ workflow:
     world = World(text, work={"say": lambda _: "x" * 500})
     world.run()
 
-    wanted = ("result.stored", "task.attempt.done", "result.manifest.updated", "loop.done")
-    events = by_name(world, *wanted)
-    assert [event["event_type"] for event in events] == [*wanted[:2], *wanted[:2], *wanted[2:]]
+    names = ("result.stored", "task.attempt.done", "result.manifest.updated", "loop.done")
+    events = by_name(world, *names)
+    assert [event["event_type"] for event in events] == [*names[:2], *names[:2], *names[2:]]
     reference = events[0]["payload"]["reference"]
     assert events[1]["payload"]["outcome"]["result"] == reference and events[0]["entity_id"] == reference["ref"]
     assert events[5]["payload"]["stats"] == {"total": 2, "success": 2, "failed": 0}

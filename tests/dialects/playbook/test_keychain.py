@@ -402,10 +402,10 @@ workflow:
     assert query["path"] == "/query?k=pa55-own"
     assert ref["authorization"] == "Basic YWRhOnBhNTUtYWRh"
     assert stored["authorization"] == "Bearer pa55-stored"
-    told = view["ctx"]["seen"]
-    assert [item["status"] for item in told] == ["ok"] * 6 + ["error"]
-    assert (told[-1]["error"]["kind"], told[-1]["error"]["code"]) == ("auth", "AUTH_UNKNOWN")
-    assert told[1]["result"]["data"]["got"] == "Basic [redacted]"
+    entries = view["ctx"]["seen"]
+    assert [item["status"] for item in entries] == ["ok"] * 6 + ["error"]
+    assert (entries[-1]["error"]["kind"], entries[-1]["error"]["code"]) == ("auth", "AUTH_UNKNOWN")
+    assert entries[1]["result"]["data"]["got"] == "Basic [redacted]"
     assert "pa55" not in json.dumps(view)
 
 

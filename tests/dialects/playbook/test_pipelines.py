@@ -86,12 +86,14 @@ def test_every_directive_and_patch_is_applied_by_workers() -> None:
     by_server = WithWorkers(PAGES, work=tools(), judges=False)
     by_server.settle()
 
-    judged = [one for one in by_workers.judged if one is not None]
+    judged = [judgement for judgement in by_workers.judged if judgement is not None]
     assert len(judged) == len(by_workers.judged) == 6
-    assert {one["directive"] for one in judged} == {"continue", "jump", "break"}
+    assert {judgement["directive"] for judgement in judged} == {"continue", "jump", "break"}
     assert by_workers.show()["ctx"] == {"total": 11}
     assert by_workers.events == by_server.events
-    assert {one["directive"] for case in all_cases() for one in play(case).judged if one is not None} >= {
+    assert {
+        judgement["directive"] for case in all_cases() for judgement in play(case).judged if judgement is not None
+    } >= {
         "continue",
         "retry",
         "fail",

@@ -211,9 +211,9 @@ def test_a_problem_points_to_what_the_author_wrote(body: str, path: str, message
     text = step(body, IO)
     problems = problems_of(text)
 
-    (found,) = [problem for problem in problems if problem.path == path] or [Problem("", f"only {problems}")]
-    assert message in found.message + found.hint
-    assert found.line == 1 + text[: text.index("workflow:")].count("\n")
+    (problem,) = [problem for problem in problems if problem.path == path] or [Problem("", f"only {problems}")]
+    assert message in problem.message + problem.hint
+    assert problem.line == 1 + text[: text.index("workflow:")].count("\n")
 
 
 def test_an_unknown_profile_is_refused() -> None:

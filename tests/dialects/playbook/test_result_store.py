@@ -138,14 +138,16 @@ workflow:
 
 def test_the_object_of_another_run_is_fetched_by_a_worker() -> None:
     """For the tasks that follow it is the value itself, at any size."""
-    given = {
+    reference = {
         "kind": "result_ref",
         "ref": "noetl://execution/other/x",
         "store": "s3",
         "object": "s3://big/default/o/x.json",
     }
     objects = Objects()
-    world = World(playbook(GIVEN), {"given": {**given, "meta": {"sha256": "ab"}}}, work={PROVIDER: objects}, crash=True)
+    world = World(
+        playbook(GIVEN), {"given": {**reference, "meta": {"sha256": "ab"}}}, work={PROVIDER: objects}, crash=True
+    )
 
     assert world.run()["result"] == 100
     assert [call["object"] for call in objects.calls] == ["s3://big/default/o/x.json"]

@@ -92,8 +92,8 @@ def test_every_local_store_keeps_what_it_is_given(kind: str) -> None:
 
 
 def problems(body: str) -> list[str]:
-    found = Playbook(SAY.__contains__, lambda: tuple(SAY)).parse(playbook(body).encode()).problems
-    return [f"{problem.message} {problem.hint}" for problem in found]
+    problems = Playbook(SAY.__contains__, lambda: tuple(SAY)).parse(playbook(body).encode()).problems
+    return [f"{problem.message} {problem.hint}" for problem in problems]
 
 
 @pytest.mark.parametrize(
@@ -114,16 +114,16 @@ def problems(body: str) -> list[str]:
 )
 def test_what_cannot_be_meant_is_refused_before_anything_runs(spec: str, message: str) -> None:
     """PBK-171 PBK-173 PBK-177."""
-    found = problems(f"workflow: [{{step: a, tool: {{kind: say, spec: {{result: {spec}}}}}}}]")
+    messages = problems(f"workflow: [{{step: a, tool: {{kind: say, spec: {{result: {spec}}}}}}}]")
 
-    assert any(message in item for item in found), found
+    assert any(message in item for item in messages), messages
 
 
 def test_an_action_that_does_not_exist_is_refused() -> None:
     """PBK-100."""
-    (found,) = problems("workflow: [{step: a, tool: {kind: artifact, action: take, uri: x}}]")
+    (message,) = problems("workflow: [{step: a, tool: {kind: artifact, action: take, uri: x}}]")
 
-    assert "'action' must be one of get, put, not 'take'" in found
+    assert "'action' must be one of get, put, not 'take'" in message
 
 
 @pytest.mark.parametrize(

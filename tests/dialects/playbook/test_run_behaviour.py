@@ -140,8 +140,8 @@ def test_a_lost_pipeline_may_begin_again() -> None:
     assert view["status"] == "success" and view["ctx"] == {"count": 2}
     assert view["result"]["results"] == ["end"]
     assert [name for name, _ in world.performed] == ["say", "hang", "say", "hang"]
-    assert [given["seen"] for name, given in world.performed if name == "hang"] == [1, 1]
-    keys = [given["key"] for name, given in world.performed if name == "say"]
+    assert [arguments["seen"] for name, arguments in world.performed if name == "hang"] == [1, 1]
+    keys = [arguments["key"] for name, arguments in world.performed if name == "say"]
     assert keys == ["run/r1/0/1", "run/r1/0/1"]  # the same work again, to whoever keeps account of it
     assert view["steps"]["s"]["task_runs"] == {"a": 2, "b": 2}
 
@@ -238,12 +238,12 @@ workflow:
     loop: {in: [a, b], iterator: n, spec: {mode: parallel}}
     tool: [{name: t, kind: work, key: "{{ _idempotency_key }}"}, {name: u, kind: work, key: "{{ _idempotency_key }}"}]
 """)
-    world = World(text, work={"work": lambda given: given["key"]})
+    world = World(text, work={"work": lambda arguments: arguments["key"]})
     world.run()
 
-    given = sorted(arguments["key"] for _, arguments in world.performed)
-    assert given == ["run/r1/0/1", "run/r1/0/2", "run/r1/1/1", "run/r1/1/2"]
-    assert given == sorted(world.execution.idempotency_key(key) for key in world.keys)
+    keys = sorted(arguments["key"] for _, arguments in world.performed)
+    assert keys == ["run/r1/0/1", "run/r1/0/2", "run/r1/1/1", "run/r1/1/2"]
+    assert keys == sorted(world.execution.idempotency_key(key) for key in world.keys)
 
 
 @pytest.mark.parametrize("losses", [(1, 0, 1), (0, 2, 0), (2, 1, 0), (1, 1, 1), (0, 0, 3)])

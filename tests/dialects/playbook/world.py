@@ -44,8 +44,8 @@ class World(Universe):
             variables=variables,
         )
         self.text = document if isinstance(document, bytes) else document.encode()
-        told = {"applied": applied(children or {}), **(options or {})}
-        self.life: Life = super().start("playbook", self.text, workload, told)
+        settings = {"applied": applied(children or {}), **(options or {})}
+        self.life: Life = super().start("playbook", self.text, workload, settings)
 
     def run(self) -> Any:
         """Until the end."""

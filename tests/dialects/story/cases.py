@@ -58,42 +58,42 @@ def _read(folder: Path) -> Case:
 
 
 def play(case: Case, *, slots: int = ENOUGH, seed: int | None = None, crash: bool = False, slice: int = 1_000) -> World:
-    told = case.told
+    script = case.told
     world = World(
         case.story,
-        told.get("inputs"),
+        script.get("inputs"),
         others=case.others,
-        settings=told.get("settings"),
-        options=told.get("options"),
-        missing=bool(told.get("missing")),
+        settings=script.get("settings"),
+        options=script.get("options"),
+        missing=bool(script.get("missing")),
         slots=slots,
         seed=seed,
         crash=crash,
         limits=Limits(slice=slice),
     )
-    for said in told.get("steer", []):
-        world.settle(START + int(said["at"] * SECOND) if "at" in said else None)
-        _say(world, said)
+    for action in script.get("steer", []):
+        world.settle(START + int(action["at"] * SECOND) if "at" in action else None)
+        _say(world, action)
     world.settle()
     return world
 
 
-def _say(world: World, said: dict[str, Any]) -> None:
-    if not said.keys() - {"at"}:
+def _say(world: World, action: dict[str, Any]) -> None:
+    if not action.keys() - {"at"}:
         return  # only time passes
-    if "lose" in said:
+    if "lose" in action:
         tasks = world.life.execution.state.tasks
-        number = next(number for number, task in tasks.items() if task.path == said["lose"])
+        number = next(number for number, task in tasks.items() if task.path == action["lose"])
         world.tell(i.TaskLost(number, tasks[number].delivery, "its process ended before it did", LossKind.ALONE))
-    elif "apply" in said:
-        world.apply(said["apply"])
+    elif "apply" in action:
+        world.apply(action["apply"])
     else:
-        world.tell(input_of(said, is_over=world.life.is_over))
+        world.tell(input_of(action, is_over=world.life.is_over))
 
 
-def input_of(said: dict[str, Any], *, is_over: bool, key: str = "") -> i.Input:
+def input_of(action: dict[str, Any], *, is_over: bool, key: str = "") -> i.Input:
     """What somebody outside says to the run; `key` names it, so that it can be said twice and count once."""
-    match said:
+    match action:
         case {"gate": gate}:
             return _steer("gate", key, **{"state": "Approved", **gate})
         case {"cancel": reason}:
@@ -107,28 +107,28 @@ def input_of(said: dict[str, Any], *, is_over: bool, key: str = "") -> i.Input:
             return i.Reopen(jsontext.encode({"step": "", "token": token, **redrive}), token, by="operator")
         case {"redrive": redrive}:
             return _steer("redrive", key, **redrive)
-    raise AssertionError(f"nobody can say {said}")
+    raise AssertionError(f"nobody can say {action}")
 
 
-def _steer(verb: str, key: str, **told: Any) -> i.Steer:
-    return i.Steer(verb, jsontext.encode(told), key, by="operator")
+def _steer(verb: str, key: str, **details: Any) -> i.Steer:
+    return i.Steer(verb, jsontext.encode(details), key, by="operator")
 
 
 async def stage_play(case: Case, folder: Path, **options: Any) -> Stage:
     """The same through the real engine, on the store under test; the stage is left open."""
-    told = case.told
+    script = case.told
     stage = Stage(folder, {"story": Story()}, providers(), **options)
     await stage.world.boot()
-    text = bundle(case.story, case.others, told.get("settings"), missing=bool(told.get("missing")))
-    await stage.begin("story", text, told.get("inputs"), {"name": "run", **told.get("options", {})})
-    for number, said in enumerate(told.get("steer", [])):
-        await stage.settle(START + int(said["at"] * SECOND) if "at" in said else None)
-        if "lose" in said:
-            await stage.lose(said["lose"])
-        elif "apply" in said:
-            await stage.apply(said["apply"])
-        elif said.keys() - {"at"}:
-            await stage.tell(input_of(said, is_over=await stage.is_over(), key=f"said-{number}"))
+    text = bundle(case.story, case.others, script.get("settings"), missing=bool(script.get("missing")))
+    await stage.begin("story", text, script.get("inputs"), {"name": "run", **script.get("options", {})})
+    for number, action in enumerate(script.get("steer", [])):
+        await stage.settle(START + int(action["at"] * SECOND) if "at" in action else None)
+        if "lose" in action:
+            await stage.lose(action["lose"])
+        elif "apply" in action:
+            await stage.apply(action["apply"])
+        elif action.keys() - {"at"}:
+            await stage.tell(input_of(action, is_over=await stage.is_over(), key=f"said-{number}"))
     await stage.settle()
     return stage
 

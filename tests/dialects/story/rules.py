@@ -90,8 +90,8 @@ PARTLY = {
 
 
 def titles() -> dict[str, str]:
-    found = re.findall(r"(\d{3}) ([^|\n]+)", RULES)
-    return {number: title.strip() for number, title in found}
+    rows = re.findall(r"(\d{3}) ([^|\n]+)", RULES)
+    return {number: title.strip() for number, title in rows}
 
 
 _CITED = re.compile(r"STY-\d{3}(?:(?:,| to| and|, and)\s+(?:STY-)?\d{3}\b)*")
@@ -100,12 +100,12 @@ _PART = re.compile(r"(to )?(?:STY-)?(\d{3})")
 
 def cited_in(text: str) -> list[str]:
     """`STY-010`, `STY-010, 011` and `STY-010 to 012` are citations."""
-    found: list[str] = []
+    numbers: list[str] = []
     for citation in _CITED.findall(text):
         for is_range, number in _PART.findall(citation):
-            first = int(found[-1]) + 1 if is_range and found else int(number)
-            found += [f"{one:03}" for one in range(first, int(number) + 1)]
-    return found
+            first = int(numbers[-1]) + 1 if is_range and numbers else int(number)
+            numbers += [f"{member:03}" for member in range(first, int(number) + 1)]
+    return numbers
 
 
 def citations() -> dict[str, list[str]]:

@@ -109,10 +109,13 @@ output: {a: "{{ steps.a.output.attempt }}", c: "{{ steps.c.signals.marked }}", b
     shown = run(perdure, tmp_path, spec)
 
     assert shown["status"]["output"] == {"a": 3, "c": 4, "b": 7}
-    steps = {name: one["status"] for name, one in shown["stepRuns"].items()}
+    steps = {name: step_run["status"] for name, step_run in shown["stepRuns"].items()}
     assert (steps["a"]["retries"], steps["a"]["exitClass"]) == (2, "success")
     assert shown["stepRuns"]["a"]["status"]["output"]["key"].endswith("/step/a")
-    assert [(one["key"], one["status"]) for one in steps["b"]["effects"]] == [("charge", "succeeded"), ("mail", "sent")]
+    assert [(effect["key"], effect["status"]) for effect in steps["b"]["effects"]] == [
+        ("charge", "succeeded"),
+        ("mail", "sent"),
+    ]
     assert steps["d"]["error"]["message"] == "no such thing"
     assert (steps["d"]["exitCode"], steps["d"]["exitClass"]) == (1, "terminal")
     assert shown["status"]["allowedFailures"] == ["d"]
@@ -169,10 +172,10 @@ def test_a_missing_engram_blocks_visibly(perdure: CommandLine, tmp_path: Path) -
 def test_the_history_is_told_in_the_languages_words(perdure: CommandLine, tmp_path: Path) -> None:
     """STY-264."""
     shown = run(perdure, tmp_path, "steps: [{name: a, ref: mark}]")
-    told = perdure.here("history", shown["metadata"]["uid"], "--json").json
+    answer = perdure.here("history", shown["metadata"]["uid"], "--json").json
 
-    assert [one["event_type"] for one in told][:3] == ["storyrun.created", "storyrun.phase", "steprun.created"]
-    assert told[-1]["payload"]["phase"] == "Succeeded"
+    assert [event["event_type"] for event in answer][:3] == ["storyrun.created", "storyrun.phase", "steprun.created"]
+    assert answer[-1]["payload"]["phase"] == "Succeeded"
 
 
 def test_an_operator_sets_what_holds_for_all_stories(perdure: CommandLine, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from tests.dialects.story.world import World, story
 
 
 def messages(world: World, name: str) -> dict[str, Any]:
-    (life,) = [one for one in world.lives.values() if one.execution.program.name == name]
+    (life,) = [candidate for candidate in world.lives.values() if candidate.execution.program.name == name]
     return {step: state["message"] for step, state in life.show()["status"]["stepStates"].items()}
 
 
@@ -30,7 +30,7 @@ steps:
         "b": "Scheduled",
         "c": "Queued due to story concurrency limit (2 running, limit 2)",
     }
-    queued = [one.message for one in world.life.events if isinstance(one, s.StepQueued)]
+    queued = [event.message for event in world.life.events if isinstance(event, s.StepQueued)]
     assert [text.partition("(")[2] for text in queued] == [
         "0 running, limit 2)",
         "1 running, limit 2)",
@@ -84,4 +84,4 @@ steps:
     world.pass_time(3)
 
     assert messages(world, "high") == messages(world, "low") == {"s": "Scheduled"}
-    assert not [one for life in world.lives.values() for one in life.events if isinstance(one, e.PermitReleased)]
+    assert not [event for life in world.lives.values() for event in life.events if isinstance(event, e.PermitReleased)]

@@ -58,7 +58,7 @@ def told(perdure: CommandLine, *steps: dict[str, Any], code: int = 0) -> dict[st
 def test_a_claim_tells_its_times_and_is_in_order_by_our_own_check(perdure: CommandLine) -> None:
     """STY-052, STY-167, STY-170."""
     shown = told(perdure, {"name": "pay", "ref": {"name": "pay"}})
-    claims = {one["spec"]["effectKey"]: one for one in shown["effectClaims"]}
+    claims = {effect_claim["spec"]["effectKey"]: effect_claim for effect_claim in shown["effectClaims"]}
     charge, declined = claims["charge"]["spec"], claims["declined"]["spec"]
 
     assert charge["acquireTime"] <= charge["renewTime"] <= charge["completedAt"]
@@ -66,7 +66,7 @@ def test_a_claim_tells_its_times_and_is_in_order_by_our_own_check(perdure: Comma
     assert claims["mail"]["spec"]["details"] == {"id": 7}
     assert declined["completionStatus"] == "released"
     assert not {"acquireTime", "renewTime", "completedAt", "holderIdentity"} & set(declined)
-    assert [one["status"]["phase"] for one in claims.values()] == ["Completed", "Completed", "Released"]
+    assert [claim["status"]["phase"] for claim in claims.values()] == ["Completed", "Completed", "Released"]
     for name, claim in claims.items():
         (perdure.folder / f"{name}.json").write_text(json.dumps(claim))
     perdure.here("check", *(f"{name}.json" for name in claims))
@@ -81,7 +81,7 @@ def test_replayed_signals_are_data(perdure: CommandLine) -> None:
     replay = shown["stepRuns"]["pay"]["status"]["output"]["replay"]
 
     assert replay["firstRetainedSeq"] == 1
-    assert [(one["seq"], one["key"], one["payload"]) for one in replay["events"]] == [(2, "progress.full", 2)]
+    assert [(event["seq"], event["key"], event["payload"]) for event in replay["events"]] == [(2, "progress.full", 2)]
 
 
 def test_an_unfit_result_fails_the_step_and_leaves_its_effect_performed_once(perdure: CommandLine) -> None:
@@ -111,7 +111,7 @@ def test_keys_from_absent_data_are_told_as_events(perdure: CommandLine) -> None:
     )
     name = shown["metadata"]["name"]
     events = perdure.here("history", name, "--json").json
-    noted = {one["event_type"]: json.dumps(one) for one in events if one["event_type"].endswith("KeyFailed")}
+    noted = {event["event_type"]: json.dumps(event) for event in events if event["event_type"].endswith("KeyFailed")}
 
     assert set(noted) == {"IdempotencyKeyFailed", "CacheKeyFailed"}
     assert all("'none', which is absent" in message for message in noted.values())

@@ -45,7 +45,7 @@ OTHERS += [template(name) for name in ("echo", "shaky", "broken")]
 
 
 def applied(*resources: Any) -> list[AppliedDocument]:
-    return [AppliedDocument(f"{n}.json", jsontext.encode(one).decode()) for n, one in enumerate(resources)]
+    return [AppliedDocument(f"{n}.json", jsontext.encode(resource).decode()) for n, resource in enumerate(resources)]
 
 
 class Shaky:
@@ -82,9 +82,9 @@ async def start(
 
 def essence(shown: Any) -> Any:
     status = shown["status"]
-    states = {name: (one["phase"], one["message"]) for name, one in status["stepStates"].items()}
+    states = {name: (state["phase"], state["message"]) for name, state in status["stepStates"].items()}
     counted = {name: status[name] for name in ("phase", "message", "output", "allowedFailures", "stepsComplete")}
-    return states, counted, {name: one["status"].get("retries") for name, one in shown["stepRuns"].items()}
+    return states, counted, {name: step_run["status"].get("retries") for name, step_run in shown["stepRuns"].items()}
 
 
 async def test_a_crash_at_any_commit_changes_nothing_about_the_end(tmp_path: Path, sample: Sample) -> None:
@@ -141,12 +141,12 @@ async def test_a_limit_holds_over_many_runs(tmp_path: Path) -> None:
 
         world.hands.release(Succeeded(b"{}"))
         await world.settle()
-        assert [one.run for one, *_ in world.hands.waiting.values()] == [first.id, second.id]
+        assert [assignment.run for assignment, *_ in world.hands.waiting.values()] == [first.id, second.id]
         while world.hands.waiting:
             world.hands.release(Succeeded(b"{}"))
             await world.settle()
 
-        assert [(await one.show())["status"]["phase"] for one in (first, second)] == ["Succeeded", "Succeeded"]
+        assert [(await handle.show())["status"]["phase"] for handle in (first, second)] == ["Succeeded", "Succeeded"]
 
 
 SETTINGS = {"storyrun.queue.batch.concurrency": 1, "storyrun.queue.batch.priority-aging-seconds": 60}
@@ -172,7 +172,7 @@ async def test_priority_comes_first_until_waiting_has_made_up_for_it(tmp_path: P
         world.hands.release(Succeeded(b"{}"))
         await world.settle()
 
-        assert [one.path for one, *_ in world.hands.waiting.values()] == [first]
+        assert [assignment.path for assignment, *_ in world.hands.waiting.values()] == [first]
 
 
 async def test_a_blocked_step_goes_on_when_its_engram_is_applied_after_a_restart(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ async def test_namespaces_that_share_an_engram_share_no_kept_output(tmp_path: Pa
     shaky = Shaky()
     spoken = {"story": Story(settings={"references.cross-namespace-policy": "allow"})}
     async with World(tmp_path, functions=works(shaky), spoken=spoken) as world:
-        runs = [await start(world, told) for told in (guest, owner, guest)]
+        runs = [await start(world, stories) for stories in (guest, owner, guest)]
         outputs = [(await run.show())["stepRuns"]["a"]["status"]["output"] for run in runs]
 
     assert outputs == [{"n": "guest"}, {"n": "owner"}, {"n": "guest"}]
@@ -288,9 +288,9 @@ async def test_a_hundred_steps_cost_a_few_rows_each(tmp_path: Path) -> None:
 
 def calling(name: str, other: str, waits: bool) -> Any:
     """A Story that starts the other one, with an input that nobody has had."""
-    given = 'with: {n: "{{ inputs.n }}x"}'
+    members = 'with: {n: "{{ inputs.n }}x"}'
     waiting = f"waitForCompletion: {str(waits).lower()}"
-    steps = f"steps: [{{name: go, type: executeStory, with: {{storyRef: {{name: {other}}}, {waiting}, {given}}}}}]"
+    steps = f"steps: [{{name: go, type: executeStory, with: {{storyRef: {{name: {other}}}, {waiting}, {members}}}}}]"
     return story(steps, name)
 
 
@@ -304,15 +304,15 @@ async def test_two_stories_that_start_each_other_with_ever_new_inputs_end_by_the
         assert world.engine is not None
         await world.engine.apply(applied(ping, pong))
         first = await start(world, ping, [], input={"n": "1"})
-        found = [first.id]
-        while await _is_there(world, RunId(f"{found[-1]}.1")):
-            found.append(RunId(f"{found[-1]}.1"))
+        run_ids = [first.id]
+        while await _is_there(world, RunId(f"{run_ids[-1]}.1")):
+            run_ids.append(RunId(f"{run_ids[-1]}.1"))
 
-        assert len(found) == 17, "the first, and sixteen below it"
-        assert await world.run(found[-1]).status() == "failed"
+        assert len(run_ids) == 17, "the first, and sixteen below it"
+        assert await world.run(run_ids[-1]).status() == "failed"
         assert await first.status() == ("failed" if waits else "succeeded")
-        options = [(await world.run(one).handle.history(raw=True))[0]["options"] for one in found[1:]]
-        assert [told["depth"] for told in options] == list(range(1, 17))
+        options = [(await world.run(run_id).handle.history(raw=True))[0]["options"] for run_id in run_ids[1:]]
+        assert [option["depth"] for option in options] == list(range(1, 17))
 
 
 async def _is_there(world: World, run: RunId) -> bool:
@@ -333,8 +333,8 @@ async def test_only_restarts_of_what_had_begun_are_counted(tmp_path: Path) -> No
             await world.boot()
         shown = await run.show()
         counts = {
-            name: int(one["metadata"].get("annotations", {}).get("runs.bubustack.io/restart-count", 0))
-            for name, one in shown["stepRuns"].items()
+            name: int(step_run["metadata"].get("annotations", {}).get("runs.bubustack.io/restart-count", 0))
+            for name, step_run in shown["stepRuns"].items()
         }
         restarted = [event for event in await run.handle.history(raw=True) if "JobRestarted" in event.values()]
 
@@ -352,7 +352,7 @@ async def test_a_killer_in_a_story_is_capped_by_charges(tmp_path: Path) -> None:
         run, other = await start(world, text), await start(world, text)
         deaths = 0
         while (await run.show())["status"]["phase"] not in ("Failed", "Succeeded"):
-            if any(one.run == run.id for one, *_ in world.hands.waiting.values()):
+            if any(assignment.run == run.id for assignment, *_ in world.hands.waiting.values()):
                 deaths += 1
                 await world.crash()
                 await world.boot()

@@ -21,27 +21,30 @@ SUM = "import json, sys; task = json.load(sys.stdin); print(json.dumps({'sum': s
 
 
 def annotated(spec: dict[str, Any] | None = None, /, **notes: str) -> dict[str, Any]:
-    told = template("t", **(spec or {}))
-    told["metadata"]["annotations"] = {f"perdure/{name}": text for name, text in notes.items()}
-    return told
+    resource = template("t", **(spec or {}))
+    resource["metadata"]["annotations"] = {f"perdure/{name}": text for name, text in notes.items()}
+    return resource
 
 
 def engine(folder: Path) -> perdure.Engine:
     return perdure.Engine(f"sqlite:///{folder / 'runs.db'}")
 
 
-async def shown(folder: Path, told: dict[str, Any], given: dict[str, Any]) -> Any:
+async def shown(folder: Path, engram_template: dict[str, Any], inputs: dict[str, Any]) -> Any:
     text = story("steps: [{name: a, ref: {name: e}, with: {n: [1, 2], given: '{{ inputs }}'}}]")
-    applied = [AppliedDocument(f"{n}.json", json.dumps(one)) for n, one in enumerate((engram("e", template="t"), told))]
+    applied = [
+        AppliedDocument(f"{n}.json", json.dumps(resource))
+        for n, resource in enumerate((engram("e", template="t"), engram_template))
+    ]
     async with engine(folder) as here:
-        handle = await here.start(json.dumps(text).encode(), given, applied=applied)
+        handle = await here.start(json.dumps(text).encode(), inputs, applied=applied)
         await here.wait(handle.id)
         return await handle.show()
 
 
 async def test_a_command_is_run_by_the_engine(tmp_path: Path) -> None:
-    told = annotated(command=json.dumps([sys.executable, "-c", SUM]))
-    status = (await shown(tmp_path, told, {}))["stepRuns"]["a"]["status"]
+    resource = annotated(command=json.dumps([sys.executable, "-c", SUM]))
+    status = (await shown(tmp_path, resource, {}))["stepRuns"]["a"]["status"]
 
     assert (status["phase"], status["output"], status["exitCode"]) == ("Succeeded", {"sum": 3}, 0)
 
@@ -52,8 +55,8 @@ async def test_a_command_of_the_shell_has_its_folder_its_variables_and_its_secre
     """STY-220: a secret reaches the command, and no record."""
     monkeypatch.setenv("PERDURE_SECRET_api_token", "hush-hush")
     env = json.dumps({"WHO": "you", "TOKEN": {"$bubuSecretRef": "api:token"}})
-    told = annotated(command="pwd; echo $WHO; test ${#TOKEN} = 9 && echo $TOKEN", cwd=str(tmp_path), env=env)
-    run = await shown(tmp_path, told, {})
+    resource = annotated(command="pwd; echo $WHO; test ${#TOKEN} = 9 && echo $TOKEN", cwd=str(tmp_path), env=env)
+    run = await shown(tmp_path, resource, {})
 
     assert run["stepRuns"]["a"]["status"]["output"] == {"stdout": f"{tmp_path}\nyou\n[redacted]\n"}
     assert b"hush-hush" not in (tmp_path / "runs.db").read_bytes()
@@ -80,7 +83,7 @@ def test_an_endpoint_and_an_image_are_chosen_by_annotation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("notes", "name", "said"),
+    ("notes", "name", "words"),
     [
         ({"comand": "x"}, "comand", "unknown annotation perdure/comand"),
         ({"env": "{}"}, "env", "has no effect without"),
@@ -92,16 +95,18 @@ def test_an_endpoint_and_an_image_are_chosen_by_annotation() -> None:
         ({"container": "yes", "command": "x"}, "container", 'must be "true" or "false"'),
     ],
 )
-def test_admission_judges_the_annotations(notes: dict[str, str], name: str, said: str) -> None:
-    found = errors(yaml.safe_dump(annotated(**notes)))
+def test_admission_judges_the_annotations(notes: dict[str, str], name: str, words: str) -> None:
+    reported = errors(yaml.safe_dump(annotated(**notes)))
 
-    assert [path for path, message, _ in found if said in message] == [f'metadata.annotations["perdure/{name}"]'], found
+    assert [path for path, message, _ in reported if words in message] == [f'metadata.annotations["perdure/{name}"]'], (
+        reported
+    )
 
 
 def test_a_good_template_is_admitted_and_its_image_is_no_longer_ignored() -> None:
-    told = annotated({"image": "i:1"}, container="true")
-    assert list(problems(told)) == []
-    assert (errors(yaml.safe_dump(told)), warnings(yaml.safe_dump(told))) == ([], [])
+    resource = annotated({"image": "i:1"}, container="true")
+    assert list(problems(resource)) == []
+    assert (errors(yaml.safe_dump(resource)), warnings(yaml.safe_dump(resource))) == ([], [])
     assert warnings(yaml.safe_dump(template("t", image="i:1")))
 
 

@@ -28,10 +28,10 @@ def test_all_examples_are_listed() -> None:
 
 @pytest.mark.parametrize("name", EXPECTED)
 async def test_an_example_gives_what_it_promises(name: str, tmp_path: Path) -> None:
-    given, expected = EXPECTED[name]
+    inputs, expected = EXPECTED[name]
 
     async with perdure.Engine(f"sqlite:///{tmp_path}/runs.db") as engine:
-        handle = await engine.start(EXAMPLES / f"{name}.yaml", given)
+        handle = await engine.start(EXAMPLES / f"{name}.yaml", inputs)
         if name == "release":
             await engine.steer(handle.id, "gate", {"step": "approve", "state": "Approved"}, by="Ada")
         assert await handle.result() == expected

@@ -45,11 +45,12 @@ def perdure(tmp_path: Path) -> Iterator[CommandLine]:
 
 
 def write(folder: Path, steps: list[dict[str, Any]], templates: dict[str, dict[str, str]]) -> str:
-    told = "\n".join(f"  - {json.dumps(step)}" for step in steps)
+    steps_text = "\n".join(f"  - {json.dumps(step)}" for step in steps)
     engrams = [
-        ENGRAM.replace("NAME", name).replace("ANNOTATIONS", json.dumps(said)) for name, said in templates.items()
+        ENGRAM.replace("NAME", name).replace("ANNOTATIONS", json.dumps(annotations))
+        for name, annotations in templates.items()
     ]
-    (folder / "story.yaml").write_text(STORY.replace("STEPS", told).replace("TEMPLATES", "---\n".join(engrams)))
+    (folder / "story.yaml").write_text(STORY.replace("STEPS", steps_text).replace("TEMPLATES", "---\n".join(engrams)))
     return "story.yaml"
 
 
@@ -92,10 +93,10 @@ def test_a_step_is_done_by_an_endpoint_and_repeated_under_one_key(perdure: Comma
 
     assert shown["stepRuns"]["more"]["status"]["output"] == {"n": 3}
     assert (shown["stepRuns"]["ask"]["status"]["retries"], shown["stepRuns"]["ask"]["status"]["exitCode"]) == (1, 0)
-    asked = [one for one in Endpoint.seen if one["step"]["id"] == "ask"]
-    assert [one["attempt"] for one in asked] == [1, 2]
-    assert {one["key"] for one in asked} == {shown["stepRuns"]["ask"]["spec"]["idempotencyKey"]}
-    assert {one["color"] for one in Endpoint.seen} == {"red"}
+    asked = [request for request in Endpoint.seen if request["step"]["id"] == "ask"]
+    assert [request["attempt"] for request in asked] == [1, 2]
+    assert {request["key"] for request in asked} == {shown["stepRuns"]["ask"]["spec"]["idempotencyKey"]}
+    assert {request["color"] for request in Endpoint.seen} == {"red"}
 
 
 def test_an_endpoint_that_answers_otherwise_than_its_template_says(perdure: CommandLine, endpoint: str) -> None:
@@ -130,8 +131,8 @@ def test_a_step_is_done_by_an_image_and_what_it_says_is_kept(perdure: CommandLin
         {"name": "good", "ref": {"name": "boxed"}, "with": {"n": 4}},
         {"name": "bad", "ref": {"name": "boxed"}, "with": {"exit": 143}, "allowFailure": True},
     ]
-    said = {"perdure/container": "true", "perdure/args": '["--fast"]'}
-    name = write(perdure.folder, steps, {"boxed": said})
+    annotations = {"perdure/container": "true", "perdure/args": '["--fast"]'}
+    name = write(perdure.folder, steps, {"boxed": annotations})
 
     shown = perdure("run", name, "--json", PATH=f"{tmp_path / 'bin'}:/usr/bin:/bin").json
 
@@ -139,7 +140,7 @@ def test_a_step_is_done_by_an_image_and_what_it_says_is_kept(perdure: CommandLin
     assert good["output"] == {"n": 4, "args": "--fast"}
     assert (bad["phase"], bad["exitCode"], bad["exitClass"], bad["retries"]) == ("Failed", 143, "retry", 1)
     kept = perdure.here("result", "get", bad["logs"]["$bubuStorageRef"], "--json").json
-    assert [one["attempt"] for one in kept] == [1, 2]
+    assert [request["attempt"] for request in kept] == [1, 2]
     assert [line["message"] for line in kept[0]["log"]] == ["pulling", "token=[REDACTED] is used"]
 
 
@@ -175,8 +176,8 @@ def test_what_a_step_logs_is_kept_by_attempt_and_nothing_of_one_that_is_quiet(pe
     assert shown["stepRuns"]["a"]["status"]["logs"] == {"$bubuStorageRef": f"default/{run}/steps/a/log/attempts.json"}
     assert "logs" not in shown["stepRuns"]["b"]["status"]
     described = perdure.here("describe", "steprun", f"{run}-a", "--json").json
-    told = [[line["message"] for line in one["log"]] for one in described["log"]]
-    assert told == [["first", "using [redacted]"]] * 2
+    messages = [[line["message"] for line in entry["log"]] for entry in described["log"]]
+    assert messages == [["first", "using [redacted]"]] * 2
     assert described["log"][0]["log"][0]["fields"] == {"n": "1"}
     assert {event.get("step") for event in described["events"]} == {"a"}
     assert "using [redacted]" in perdure.here("describe", "steprun", f"{run}-a").out

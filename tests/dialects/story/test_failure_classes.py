@@ -10,15 +10,15 @@ from perdure.kernel.outcomes import Failed
 from perdure.services.story.engrams.failure import EngramError
 
 
-def judged(**said: Any) -> tuple[int, str, bool | None]:
-    raised = EngramError("it went wrong", **said)
+def judged(**fields: Any) -> tuple[int, str, bool | None]:
+    raised = EngramError("it went wrong", **fields)
     details = None if raised.details is None else jsontext.encode(raised.details)
-    found = classify_failure(Failed(raised.code, raised.message, raised.retryable, details), expired=False)
-    return found.exit_code, found.exit_class, found.error.retryable
+    failure = classify_failure(Failed(raised.code, raised.message, raised.retryable, details), expired=False)
+    return failure.exit_code, failure.exit_class, failure.error.retryable
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("arguments", "expected"),
     [
         ({}, (1, "terminal", False)),
         ({"exit_code": 143}, (143, "retry", True)),
@@ -31,7 +31,7 @@ def judged(**said: Any) -> tuple[int, str, bool | None]:
     ],
 )
 def test_the_class_is_what_the_engram_says_or_what_its_code_means(
-    said: dict[str, Any], expected: tuple[int, str, bool | None]
+    arguments: dict[str, Any], expected: tuple[int, str, bool | None]
 ) -> None:
     """STY-123 STY-124 STY-258."""
-    assert judged(**said) == expected
+    assert judged(**arguments) == expected

@@ -31,29 +31,29 @@ def engram(name: str, **fields: Any) -> dict[str, Any]:
 )
 def test_templates_make_edges(text: str) -> None:
     """STY-054, STY-195, STY-196: with every spelling, aliases mapped back."""
-    found = graph(engram("a-b"), engram("c", with_={"deep": [{"x": text}]}), engram("d", if_=text))
+    step_graph = graph(engram("a-b"), engram("c", with_={"deep": [{"x": text}]}), engram("d", if_=text))
 
-    assert found.waits["c"].all == ("a-b",)
-    assert found.waits["d"].all == ("a-b",)
+    assert step_graph.waits["c"].all == ("a-b",)
+    assert step_graph.waits["d"].all == ("a-b",)
 
 
 def test_a_template_object_makes_edges_unless_it_binds_the_name_itself() -> None:
     """STY-054, STY-193"""
-    found = graph(
+    step_graph = graph(
         engram("a"),
         engram("b", with_={"$bubuTemplate": "steps.a.output"}),
         engram("c", with_={"$bubuTemplate": "{{ steps.zz.x }}", "$bubuTemplateVars": {"steps": {"zz": {"x": 1}}}}),
     )
 
-    assert found.waits["b"].all == ("a",)
-    assert found.waits["c"].all == ()
-    assert found.waits["c"].unknown_reads == ()
+    assert step_graph.waits["b"].all == ("a",)
+    assert step_graph.waits["c"].all == ()
+    assert step_graph.waits["c"].unknown_reads == ()
 
 
 def test_only_engrams_sub_stories_and_branches_wait_for_what_their_with_reads() -> None:
     """STY-054: `if` makes edges for all kinds; `wait.until`, `output` and `postExecution` for none."""
     text = "{{ steps.a.output.ok }}"
-    found = graph(
+    step_graph = graph(
         engram("a"),
         {"name": "w", "type": "wait", "with": {"until": text}},
         {"name": "s", "type": "sleep", "if": text, "with": {"duration": "1s"}},
@@ -62,7 +62,7 @@ def test_only_engrams_sub_stories_and_branches_wait_for_what_their_with_reads() 
         engram("e", postExecution={"condition": text}),
     )
 
-    assert {name: wait.all for name, wait in found.waits.items()} == {
+    assert {name: wait.all for name, wait in step_graph.waits.items()} == {
         "a": (),
         "w": (),
         "s": ("a",),
@@ -74,28 +74,28 @@ def test_only_engrams_sub_stories_and_branches_wait_for_what_their_with_reads() 
 
 def test_reading_a_branch_is_waiting_for_its_parent() -> None:
     """STY-095: and a branch is no node of its own."""
-    found = graph(
+    step_graph = graph(
         {"name": "p", "type": "parallel", "with": {"steps": [engram("left"), engram("right")]}},
         engram("c", with_={"v": "{{ steps.left.output }}"}),
         engram("d", needs=["right"]),
     )
 
-    assert found.waits["c"].all == ("p",)
-    assert found.waits["d"].unknown == ("right",)
-    assert "left" not in found.nodes
+    assert step_graph.waits["c"].all == ("p",)
+    assert step_graph.waits["d"].unknown == ("right",)
+    assert "left" not in step_graph.nodes
 
 
 def test_blocks_see_themselves_and_those_before() -> None:
     """STY-026"""
-    found = graph(
+    step_graph = graph(
         engram("m", needs=["c"]),
         engram("n", with_={"v": "{{ steps.f.output }}"}),
         compensations=[engram("c", needs=["m", "f"])],
         finally_=[],
     )
-    assert found.waits["m"].unknown == ("c",)
-    assert found.waits["n"].unknown_reads == ("f",)
-    assert found.waits["c"].unknown == ("f",)
+    assert step_graph.waits["m"].unknown == ("c",)
+    assert step_graph.waits["n"].unknown_reads == ("f",)
+    assert step_graph.waits["c"].unknown == ("f",)
     last = StepGraph(
         {"steps": [engram("m")], "compensations": [engram("c")], "finally": [engram("f", needs=["c", "m"])]}
     )
@@ -104,15 +104,15 @@ def test_blocks_see_themselves_and_those_before() -> None:
 
 def test_cycles_name_those_inside_and_nobody_else() -> None:
     """STY-027: implicit edges count; a step behind the cycle is not part of it."""
-    found = graph(
+    step_graph = graph(
         engram("b", needs=["a"]),
         engram("a", with_={"v": "{{ steps.b.output }}"}),
         engram("z", needs=["a"]),
         engram("o"),
     )
 
-    assert found.cycle("steps") == ("a", "b")
-    assert found.cycle("finally") == ()
+    assert step_graph.cycle("steps") == ("a", "b")
+    assert step_graph.cycle("finally") == ()
     assert graph(engram("a", with_={"v": "{{ steps.a.output }}"})).cycle() == ("a",)
 
 
@@ -128,10 +128,10 @@ def test_why_a_run_cannot_start() -> None:
 
 
 def test_what_is_no_step_is_passed_over() -> None:
-    found = StepGraph(
+    step_graph = StepGraph(
         {"steps": [1, None, {"name": 3}, {"name": "a", "needs": "b", "with": "{{ broken"}], "finally": {}}
     )
 
-    assert list(found.nodes) == ["a"]
-    assert found.nodes["a"].path == ("spec", "steps", 3)
-    assert found.waits["a"].all == ()
+    assert list(step_graph.nodes) == ["a"]
+    assert step_graph.nodes["a"].path == ("spec", "steps", 3)
+    assert step_graph.waits["a"].all == ()

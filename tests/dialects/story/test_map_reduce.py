@@ -30,9 +30,9 @@ class Weighed(World):
 
     row = state = 0
 
-    def take(self, life: Any, given: i.Input, arrived: int) -> Any:
+    def take(self, life: Any, message: i.Input, arrived: int) -> Any:
         before = len(life.rows)
-        turn = super().take(life, given, arrived)
+        turn = super().take(life, message, arrived)
         if life is self.life and before:  # the first has the run's input
             self.row = max(self.row, *map(len, life.rows[before:]), 0)
             self.state = max(self.state, len(freeze(life.execution.body)))
@@ -119,7 +119,7 @@ async def test_a_cancel_reaches_the_children(tmp_path: Path) -> None:
 
         assert (await run.show())["status"]["stepStates"]["m"]["phase"] == "Canceled"
         children = await world.engine.search(RunFilter(parent=run.id))
-        assert [one.status for one in children] == [Status.CANCELLED] * 3
+        assert [child.status for child in children] == [Status.CANCELLED] * 3
 
 
 @pytest.mark.parametrize("crash", [False, True])

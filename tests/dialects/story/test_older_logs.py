@@ -42,12 +42,12 @@ def newer() -> World:
 
 def test_an_older_log_folds_to_what_would_be_recorded_today() -> None:
     """Invariant 24. Only numbers of tasks differ: timers were numbered before them."""
-    shown, wanted = older().show(), newer().show()
-    for one in (shown, wanted):
-        for step_run in one["stepRuns"].values():
+    shown, current = older().show(), newer().show()
+    for view in (shown, current):
+        for step_run in view["stepRuns"].values():
             step_run["metadata"]["annotations"].clear()
 
-    assert shown == wanted
+    assert shown == current
 
 
 def test_a_run_of_an_older_log_ends_as_any_other_and_leaves_no_timer() -> None:
@@ -66,7 +66,7 @@ def test_a_run_of_an_older_log_ends_as_any_other_and_leaves_no_timer() -> None:
 def test_the_history_is_told_as_it_was() -> None:
     """STY-264."""
     first, second = (
-        [(one["event_type"], one.get("step"), one["payload"].get("phase")) for one in told(world)]
+        [(event["event_type"], event.get("step"), event["payload"].get("phase")) for event in told(world)]
         for world in (older(), newer())
     )
 

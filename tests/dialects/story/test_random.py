@@ -69,7 +69,7 @@ def _fate(random: Random) -> str:
 
 
 def _engram(random: Random) -> dict[str, Any]:
-    given: dict[str, Any] = random.choice(
+    step: dict[str, Any] = random.choice(
         [
             {"name": "echo", "with": {"n": 1}},
             {"name": "fail", "with": {}},
@@ -77,7 +77,7 @@ def _engram(random: Random) -> dict[str, Any]:
             {"name": "slow", "with": {"seconds": random.choice([1, 6]), "stubborn": random.random() < 0.3}},
         ]
     )
-    return {"ref": {"name": given["name"]}, "with": given["with"]}
+    return {"ref": {"name": step["name"]}, "with": step["with"]}
 
 
 def check(world: "RandomWorld") -> None:
@@ -99,18 +99,18 @@ def check(world: "RandomWorld") -> None:
 
 
 class RandomWorld(World):
-    def __init__(self, told: dict[str, Any], **rest: Any) -> None:
-        self.told = told
-        super().__init__(told, others=[CHILD], **rest)
+    def __init__(self, story: dict[str, Any], **rest: Any) -> None:
+        self.told = story
+        super().__init__(story, others=[CHILD], **rest)
 
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(150))
 def test_a_random_story_ends(seed: int) -> None:
     """STY-056 STY-057 STY-117."""
-    told = document(Random(seed))
+    story = document(Random(seed))
     for way in ({}, {"seed": seed}, {"crash": True, "limits": Limits(slice=1)}):
-        world = RandomWorld(told, **way)
+        world = RandomWorld(story, **way)
         world.settle()
         check(world)
 
@@ -119,12 +119,12 @@ def test_a_random_story_ends(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_a_random_story_can_be_cancelled_and_redriven_at_any_commit(seed: int) -> None:
     """STY-185 STY-188 STY-192."""
-    told = document(Random(seed))
-    whole = RandomWorld(told, seed=seed)
+    story = document(Random(seed))
+    whole = RandomWorld(story, seed=seed)
     whole.settle()
     for commits in range(1, len(whole.life.rows), max(1, len(whole.life.rows) // 4)):
         for word in ("cancel", "redrive"):
-            world = RandomWorld(told, seed=seed, crash=True)
+            world = RandomWorld(story, seed=seed, crash=True)
             while len(world.life.rows) < commits:
                 world._next()
             if word == "cancel":

@@ -27,15 +27,15 @@ def test_every_setting_is_listed_with_its_default() -> None:
     section = PAGE.partition("## Settings")[2]
     listed = dict(re.findall(r"^\| `([a-zA-Z]+\.[\w.-]+)` \| ([^,;|]+?)(?:[,;][^|]*)? \|$", section, re.MULTILINE))
 
-    found = {}
-    for one in fields(Settings):
-        if "key" in one.metadata:
-            value = getattr(DEFAULTS, one.name)
-            found[one.metadata["key"]] = (
+    rows = {}
+    for field in fields(Settings):
+        if "key" in field.metadata:
+            value = getattr(DEFAULTS, field.name)
+            rows[field.metadata["key"]] = (
                 str(value).lower() if isinstance(value, bool) else "file" if isinstance(value, tuple) else str(value)
             )
-    queue = {f"storyrun.queue.NAME.{one.name.replace('_', '-')}" for one in fields(Queue)}
-    assert {key: value for key, value in listed.items() if key not in queue} == found
+    queue = {f"storyrun.queue.NAME.{field.name.replace('_', '-')}" for field in fields(Queue)}
+    assert {key: value for key, value in listed.items() if key not in queue} == rows
     assert queue <= set(re.findall(r"`(storyrun\.queue[^`]+)`", PAGE))
 
 
@@ -45,8 +45,8 @@ EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 def test_the_example_is_in_order() -> None:
     judged = validate(EXAMPLES[0].encode())
 
-    assert [one["kind"] for one in judged.resources] == ["Story", "Engram"]
-    assert {one.message for one in judged.problems if one.severity == "error"} <= {
+    assert [resource["kind"] for resource in judged.resources] == ["Story", "Engram"]
+    assert {problem.message for problem in judged.problems if problem.severity == "error"} <= {
         "EngramTemplate 'http-request' not found",
         "step 'build': EngramTemplate 'http-request' of Engram 'default/builder' not found",
     }
@@ -58,4 +58,4 @@ def test_examples_of_steps_are_in_order(steps: str) -> None:
         f"apiVersion: bubustack.io/v1alpha1\nkind: Story\nmetadata: {{name: s}}\nspec:\n  steps:\n{indent(steps, '  ')}"
     )
 
-    assert [one.message for one in validate(story.encode()).problems if one.severity == "error"] == []
+    assert [problem.message for problem in validate(story.encode()).problems if problem.severity == "error"] == []

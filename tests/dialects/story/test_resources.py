@@ -34,7 +34,7 @@ def test_kinds_are_found_by_every_word(word: str, kind: str | None) -> None:
 def test_no_word_means_two_kinds() -> None:
     for kind in RESOURCE_KINDS.values():
         for word in (kind.name, kind.plural, *kind.short):
-            assert [one for one in RESOURCE_KINDS.values() if one.is_called(word)] == [kind]
+            assert [kind for kind in RESOURCE_KINDS.values() if kind.is_called(word)] == [kind]
 
 
 def test_missing_namespace_is_default_and_global_kinds_have_none() -> None:
@@ -58,9 +58,9 @@ def test_shelves_lie_on_each_other() -> None:
     )
     upper = ResourceIndex([{"kind": "Engram", "metadata": {"name": "e"}, "spec": {"version": "2"}}], lower)
 
-    found = upper.find("Engram", "default", "e")
-    assert found is not None
-    assert found["spec"]["version"] == "2"
+    resource = upper.find("Engram", "default", "e")
+    assert resource is not None
+    assert resource["spec"]["version"] == "2"
     assert len(list(upper.grants("x"))) == 1
     assert upper.find("Story", "default", "e") is None
 

@@ -25,7 +25,7 @@ GATED = "steps: [{name: ok, type: gate}, {name: a, ref: {name: echo}, needs: [ok
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("decision", "why"),
     [
         ({"step": "ghost", "state": "Approved"}, "there is no step 'ghost'"),
         ({"step": "a", "state": "Approved"}, "step 'a' is not a gate"),
@@ -34,13 +34,13 @@ GATED = "steps: [{name: ok, type: gate}, {name: a, ref: {name: echo}, needs: [ok
         ({"step": "ok", "state": "Approved", "phase": "x"}, "a decision is"),
     ],
 )
-def test_a_decision_that_cannot_be_is_refused_and_changes_nothing(said: dict[str, Any], why: str) -> None:
+def test_a_decision_that_cannot_be_is_refused_and_changes_nothing(decision: dict[str, Any], why: str) -> None:
     """STY-105."""
     world = World(GATED)
     world.settle()
     rows = len(world.life.rows)
 
-    answer = world.steer("gate", **said)
+    answer = world.steer("gate", **decision)
 
     assert isinstance(answer, i.Refused) and why in answer.reason
     assert len(world.life.rows) == rows
@@ -154,8 +154,8 @@ def _bytes(payload: Any) -> bytes:
 # Signals and effects.
 
 
-def say(*said: dict[str, Any]) -> Any:
-    step = {"name": "a", "ref": {"name": "say"}, "with": {"seconds": 1, "says": list(said)}}
+def say(*reports: dict[str, Any]) -> Any:
+    step = {"name": "a", "ref": {"name": "say"}, "with": {"seconds": 1, "says": list(reports)}}
     return story(jsontext.encode({"steps": [step]}).decode())
 
 
@@ -189,11 +189,11 @@ def test_the_latest_256_signals_are_retained_and_a_gap_can_be_seen() -> None:
     world = World(say(*({"signal": {"key": "n", "value": n}} for n in range(300))))
     world.settle(world.now)
     (task,) = world.life.execution.state.tasks
-    told = {"replaySignals": {"step": "run-a", "sinceSeq": 298}}
-    answer = world.tell(i.TaskReport(task, 1, jsontext.encode(told)))
+    report = {"replaySignals": {"step": "run-a", "sinceSeq": 298}}
+    answer = world.tell(i.TaskReport(task, 1, jsontext.encode(report)))
 
     replayed = jsontext.decode(answer.body)
-    assert [one["payload"] for one in replayed["events"]] == [298, 299]
+    assert [event["payload"] for event in replayed["events"]] == [298, 299]
     assert replayed["firstRetainedSeq"] == 45
     shown = world.run()["stepRuns"]["a"]["status"]
     assert len(shown["signalEvents"]) == 256
@@ -208,18 +208,21 @@ def test_signals_and_effects_survive_a_retry_and_go_on_counting() -> None:
         from tests.dialects.universe import Answer
 
         calls.append(1)
-        said: list[dict[str, Any]] = [
+        reports: list[dict[str, Any]] = [
             {"signal": {"key": "try", "value": len(calls)}},
             {"effect": {"key": f"e{len(calls)}", "status": "sent"}},
         ]
         outcome = failure(exitClass="retry") if len(calls) == 1 else None
-        return Answer({}, failure=outcome, says=said, after=SECOND)
+        return Answer({}, failure=outcome, says=reports, after=SECOND)
 
     world = World("steps: [{name: a, ref: {name: echo}}]", work={"engram:echo@1.0.0": work})
     status = world.run()["stepRuns"]["a"]["status"]
 
-    assert [(one["seq"], one["payload"]) for one in status["signalEvents"]] == [(1, 1), (2, 2)]
-    assert [(one["seq"], one["key"]) for one in status["effects"]] == [(1, "e1"), (2, "e2")]
+    assert [(signal_event["seq"], signal_event["payload"]) for signal_event in status["signalEvents"]] == [
+        (1, 1),
+        (2, 2),
+    ]
+    assert [(effect["seq"], effect["key"]) for effect in status["effects"]] == [(1, "e1"), (2, "e2")]
 
 
 def test_details_of_an_effect_are_bounded() -> None:
@@ -290,9 +293,9 @@ def test_how_a_failure_is_judged() -> None:
     """STY-124 STY-256 STY-257 STY-258."""
     plain = classify_failure(Failed("Engram.Errors.KeyError", "oops"), expired=False)
     assert (plain.exit_code, plain.exit_class, plain.error.retryable) == (1, "terminal", False)
-    told = classify_failure(failure(exitCode=3, exitClass="retry", retryable=False, type="odd"), expired=False)
-    assert (told.exit_code, told.exit_class, told.error.retryable) == (3, "retry", False)
-    assert told.error.type == "execution_error"
+    classified = classify_failure(failure(exitCode=3, exitClass="retry", retryable=False, type="odd"), expired=False)
+    assert (classified.exit_code, classified.exit_class, classified.error.retryable) == (3, "retry", False)
+    assert classified.error.type == "execution_error"
     late = classify_failure(failure(type="validation_error"), expired=True)
     assert (late.error.type, late.exit_code, late.is_timeout) == ("timeout", 124, True)
     assert classify_failure(Failed(Code.WORKER_DIED, "killed"), expired=False).exit_class == "retry"
@@ -339,7 +342,7 @@ def test_an_output_that_is_too_large_is_left_out() -> None:
 
     assert status["phase"] == "Succeeded" and "output" not in status
     assert status["message"] == "All steps completed successfully, but the final output was too large to store."
-    assert [(one["type"], one["status"], one["reason"]) for one in status["conditions"]][2] == (
+    assert [(condition["type"], condition["status"], condition["reason"]) for condition in status["conditions"]][2] == (
         "Degraded",
         "True",
         "OutputResolutionFailed",
@@ -352,7 +355,7 @@ def test_diagnostics_are_told_in_the_originals_words() -> None:
     world = World("steps: [{name: a, ref: {name: echo}, with: {x: abcdefghijklmnop}}]", others=others)
     world.run()
 
-    kinds = {one["event_type"] for one in told(world)}
+    kinds = {event["event_type"] for event in told(world)}
     assert {"OutputKeyMismatch", "StepInputNearLimit"} <= kinds
 
 
@@ -374,8 +377,10 @@ steps:
     world.settle()
     events = told(world)
 
-    assert [one["seq"] for one in events] == list(range(1, len(events) + 1))
-    phases = [(one.get("step"), one["payload"]["phase"]) for one in events if one["event_type"].endswith(".phase")]
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    phases = [
+        (event.get("step"), event["payload"]["phase"]) for event in events if event["event_type"].endswith(".phase")
+    ]
     assert phases == [
         (None, "Running"),
         ("ok", "Paused"),
@@ -387,10 +392,10 @@ steps:
         ("a", "Succeeded"),
         (None, "Succeeded"),
     ]
-    (decided,) = [one for one in events if one["event_type"] == "gate.decided"]
+    (decided,) = [event for event in events if event["event_type"] == "gate.decided"]
     assert decided["actor"] == "ada" and decided["payload"] == {"state": "Approved", "message": "go"}
-    assert "JobRetryScheduled" in [one["event_type"] for one in events]
-    named = [(one["event_type"], one["payload"].get("reason")) for one in events]
+    assert "JobRetryScheduled" in [event["event_type"] for event in events]
+    named = [(event["event_type"], event["payload"].get("reason")) for event in events]
     assert ("steprun.created", "ChildStepRunCreated") in named and ("execution.ended", "JobCompleted") in named
 
 
@@ -411,10 +416,10 @@ steps:
     world.run()
 
     asked = {
-        (one.scope, one.priority)
+        (event.scope, event.priority)
         for life in world.lives.values()
-        for one in life.events
-        if isinstance(one, e.PermitRequested)
+        for event in life.events
+        if isinstance(event, e.PermitRequested)
     }
     assert asked == {("queue:night", 4), ("queue:day", 1)}
 

@@ -19,12 +19,12 @@ PERSON: dict[str, Any] = {
 
 def test_required_on_a_property_is_lifted_to_its_parent() -> None:
     """STY-211"""
-    assert [str(one) for one in CompiledSchema(PERSON).misfits({})] == ['"name" is a required property']
+    assert [str(misfit) for misfit in CompiledSchema(PERSON).misfits({})] == ['"name" is a required property']
     assert CompiledSchema(PERSON).misfits({"name": "x"}) == []
 
 
 @pytest.mark.parametrize(
-    ("given", "completed"),
+    ("value", "completed"),
     [
         ({}, {"age": 18, "address": {"country": "NO"}}),
         ({"age": None}, {"age": None, "address": {"country": "NO"}}),
@@ -36,9 +36,9 @@ def test_required_on_a_property_is_lifted_to_its_parent() -> None:
         ({"address": "{{ steps.a.output }}"}, {"address": "{{ steps.a.output }}", "age": 18}),
     ],
 )
-def test_defaults_fill_what_is_absent(given: dict[str, Any], completed: dict[str, Any]) -> None:
+def test_defaults_fill_what_is_absent(value: dict[str, Any], completed: dict[str, Any]) -> None:
     """STY-209: explicit null is present, nothing is coerced, absent objects are made for the defaults in them."""
-    assert CompiledSchema(PERSON).complete(given) == completed
+    assert CompiledSchema(PERSON).complete(value) == completed
 
 
 def test_defaults_of_all_of_apply() -> None:
@@ -62,11 +62,11 @@ def test_defaults_behind_a_reference_are_found_and_recursion_ends() -> None:
 
 
 def test_nothing_is_changed_in_place() -> None:
-    given: dict[str, Any] = {"address": {}}
+    value: dict[str, Any] = {"address": {}}
 
-    CompiledSchema(PERSON).complete(given)
+    CompiledSchema(PERSON).complete(value)
 
-    assert given == {"address": {}}
+    assert value == {"address": {}}
 
 
 OPEN: list[Any] = [
@@ -94,9 +94,9 @@ def test_before_the_run_any_part_may_still_be_a_template_or_a_reference(value: A
         }
     )
 
-    for given in ({"n": value}, {"o": value}, {"l": [True, value]}, {"z": value}):
-        assert schema.static_misfits(given) == []
-        assert schema.misfits(given) != []
+    for inputs in ({"n": value}, {"o": value}, {"l": [True, value]}, {"z": value}):
+        assert schema.static_misfits(inputs) == []
+        assert schema.misfits(inputs) != []
     assert schema.static_misfits(value) == []
 
 
@@ -106,9 +106,9 @@ def test_what_cannot_fit_is_told_plainly_before_the_run() -> None:
         {"type": "object", "required": ["a"], "properties": {"n": {"type": "integer"}, "m": {"type": "integer"}}}
     )
 
-    found = schema.static_misfits({"n": "x{{ inputs.x }}", "m": "{{ inputs.y }}"})
+    misfits = schema.static_misfits({"n": "x{{ inputs.x }}", "m": "{{ inputs.y }}"})
 
-    assert {one.path: one.message for one in found} == {
+    assert {misfit.path: misfit.message for misfit in misfits} == {
         ("n",): '"x{{ inputs.x }}" is not of type "integer"',
         (): '"a" is a required property',
     }

@@ -16,7 +16,7 @@ def test_defaults_are_the_shipped_ones() -> None:
 
 
 def test_settings_are_read_by_key_and_told_again() -> None:
-    given = {
+    entries = {
         "timeout.approval-default": "24h",
         "references.cross-namespace-policy": "grant",
         "storyrun.queue.gpu.concurrency": 2,
@@ -24,19 +24,19 @@ def test_settings_are_read_by_key_and_told_again() -> None:
         "storage.drivers": ["file", "s3"],
     }
 
-    settings = Settings.read(given)
+    settings = Settings.read(entries)
 
     assert settings.cross_namespace == "grant"
     assert settings.queue("gpu") == Queue(2, 0, 0)
     assert settings.queue("default") == Queue(0, 5, 60)
     assert settings.storage_drivers == ("file", "s3")
-    assert settings.different() == dict(sorted(given.items()))
+    assert settings.different() == dict(sorted(entries.items()))
     assert Settings.read(settings.different()) == settings
     assert "timeout.approval-default" in settings.explicit_keys
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("entries", "words"),
     [
         ({"timeout.default-stp": "5m"}, "did you mean 'timeout.default-step'"),
         ({"timeout.default-step": "soon"}, "not a duration"),
@@ -48,6 +48,6 @@ def test_settings_are_read_by_key_and_told_again() -> None:
         ({"storyrun.queue.x.concurrency": -1}, "0 or more"),
     ],
 )
-def test_bad_settings_are_refused(given: dict[str, object], words: str) -> None:
+def test_bad_settings_are_refused(entries: dict[str, object], words: str) -> None:
     with pytest.raises(BadSetting, match=words):
-        Settings.read(given)
+        Settings.read(entries)

@@ -80,14 +80,14 @@ def test_a_cloud_event_is_the_same_however_it_is_sent() -> None:
     structured = {"content-type": "application/cloudevents+json; charset=utf-8"}
     attributes = {"ce-specversion": "1.0", "ce-id": "7", "ce-source": "%2Fshop", "ce-type": "order.paid"}
     binary = {"content-type": "application/json", **attributes}
-    (one,), is_batch = read_events(structured, json.dumps(EVENT).encode(), json.loads)
+    (first,), is_batch = read_events(structured, json.dumps(EVENT).encode(), json.loads)
     (other,), _ = read_events(binary, b'{"n": 1}', json.loads)
     batch = {"content-type": "application/cloudevents-batch+json"}
     many, is_many = read_events(batch, json.dumps([EVENT, {**EVENT, "id": "8"}]).encode(), json.loads)
 
-    assert (one.event, is_batch, is_many) == (EVENT, False, True)
+    assert (first.event, is_batch, is_many) == (EVENT, False, True)
     assert other.event == {**EVENT, "datacontenttype": "application/json"}
-    assert one.token == other.token == many[0].token != many[1].token
+    assert first.token == other.token == many[0].token != many[1].token
     (raw,), _ = read_events({**attributes, "content-type": "image/png"}, b"\x00\xff", json.loads)
     assert raw.event["data_base64"] == base64.b64encode(b"\x00\xff").decode()
     (text,), _ = read_events({**attributes, "content-type": "text/plain"}, b"hi", json.loads)

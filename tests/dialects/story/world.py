@@ -48,7 +48,7 @@ def template(name: str, **spec: Any) -> Resource:
 
 
 def bundle(
-    told: Resource,
+    document: Resource,
     others: list[Resource] | None = None,
     settings: dict[str, Any] | None = None,
     *,
@@ -57,23 +57,23 @@ def bundle(
     """What a run of the Story is pinned to. `missing`: what nobody brought is left out, rather than made up."""
     held: dict[str, dict[str, Resource]] = {"Engram": {}, "EngramTemplate": {}, "Story": {}}
     grants = []
-    for one in others or []:
-        name = one["metadata"]["name"]
-        if one["kind"] == "ReferenceGrant":
-            grants.append(one)
-        elif one["kind"] == "EngramTemplate":
-            held["EngramTemplate"][name] = one
+    for resource in others or []:
+        name = resource["metadata"]["name"]
+        if resource["kind"] == "ReferenceGrant":
+            grants.append(resource)
+        elif resource["kind"] == "EngramTemplate":
+            held["EngramTemplate"][name] = resource
         else:
-            held[one["kind"]][f"{one['metadata'].get('namespace', 'default')}/{name}"] = one
+            held[resource["kind"]][f"{resource['metadata'].get('namespace', 'default')}/{name}"] = resource
     if not missing:
         for name in ENGRAMS:
             held["Engram"].setdefault(f"default/{name}", engram(name))
-        for one in list(held["Engram"].values()):
-            wanted = one["spec"]["templateRef"]["name"]
-            held["EngramTemplate"].setdefault(wanted, template(wanted))
+        for resource in list(held["Engram"].values()):
+            template_name = resource["spec"]["templateRef"]["name"]
+            held["EngramTemplate"].setdefault(template_name, template(template_name))
     return jsontext.canonical(
         {
-            "story": told,
+            "story": document,
             "engrams": held["Engram"],
             "templates": held["EngramTemplate"],
             "stories": held["Story"],
@@ -83,10 +83,10 @@ def bundle(
     )
 
 
-def failure(**said: Any) -> Failed:
+def failure(**details: Any) -> Failed:
     """A structured failure as `engram_contract` has it."""
-    message = said.pop("message", "it failed")
-    return Failed("Engram.Error", message, said.pop("retryable", None), jsontext.encode(said))
+    message = details.pop("message", "it failed")
+    return Failed("Engram.Error", message, details.pop("retryable", None), jsontext.encode(details))
 
 
 def engrams() -> dict[str, Work]:
@@ -143,7 +143,7 @@ def providers() -> dict[str, Work]:
 class World(Universe):
     def __init__(
         self,
-        told: str | Resource,
+        document: str | Resource,
         inputs: Any = None,
         *,
         others: list[Resource] | None = None,
@@ -165,7 +165,7 @@ class World(Universe):
             slots=slots,
             limits=limits,
         )
-        resource = story(told) if isinstance(told, str) else told
+        resource = story(document) if isinstance(document, str) else document
         text = bundle(resource, others, settings, missing=missing)
         self.life: Life = self.start("story", text, inputs, {"name": "run", **(options or {})}, labels=labels)
 
@@ -190,11 +190,11 @@ class World(Universe):
     def messages(self) -> dict[str, str]:
         return {name: state["message"] for name, state in self.status["stepStates"].items()}
 
-    def tell(self, given: i.Input) -> Any:
-        return self.ask(self.life, given)
+    def tell(self, message: i.Input) -> Any:
+        return self.ask(self.life, message)
 
-    def steer(self, verb: str, **said: Any) -> Any:
-        return self.tell(i.Steer(verb, jsontext.encode(said), by="operator"))
+    def steer(self, verb: str, **details: Any) -> Any:
+        return self.tell(i.Steer(verb, jsontext.encode(details), by="operator"))
 
     def decide(self, step: str, state: str = "Approved", **rest: Any) -> Any:
         return self.steer("gate", step=step, state=state, **rest)

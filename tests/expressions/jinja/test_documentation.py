@@ -38,12 +38,12 @@ def test_a_guard_gives_the_answer_beside_it(text: str, answer: str) -> None:
 
 @pytest.mark.parametrize("block", blocks("fault"))
 def test_an_error_looks_as_shown(block: str) -> None:
-    text, told = block.split("\n---\n", 1)
+    text, error = block.split("\n---\n", 1)
 
     with pytest.raises(TemplateError) as raised:
         compile_text(text).render(DATA)
 
-    assert f"{raised.value.code}\n{raised.value}\n" == told
+    assert f"{raised.value.code}\n{raised.value}\n" == error
 
 
 @pytest.mark.parametrize("program", blocks("python"))

@@ -8,7 +8,7 @@ from perdure.expressions.jinja import Guard, LimitExceeded, Limits, SyntaxFault,
 
 ITEMS = [{"k": at, "t": "text"} for at in range(3000)]
 COLLIDING = [[(2**61 - 1) * at, 0] for at in range(1, 3000)]  # their hashes are the same
-ROOTS: dict[str, Any] = {"ctx": {"xs": ITEMS, "ys": [dict(one) for one in ITEMS], "pairs": COLLIDING}}
+ROOTS: dict[str, Any] = {"ctx": {"xs": ITEMS, "ys": [dict(element) for element in ITEMS], "pairs": COLLIDING}}
 
 GREEDY = [
     "{{ 'a' * 10**9 }}",

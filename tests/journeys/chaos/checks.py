@@ -59,14 +59,14 @@ class Ends:
 
 async def recorded(client: Client) -> tuple[list[Recorded], list[str]]:
     """All runs, and what is wrong with those that cannot be read."""
-    found, wrong = [], []
+    recorded, wrong = [], []
     for row in await client.search(RunFilter()):
         wrong += await numbers_are_wrong(client, row)
         try:
-            found.append(await _read(client, row))
+            recorded.append(await _read(client, row))
         except Exception as error:
             wrong.append(f"{row.id}: it cannot be folded: {error!r}")
-    return found, wrong
+    return recorded, wrong
 
 
 async def numbers_are_wrong(client: Client, row: RunRow) -> list[str]:
@@ -93,7 +93,7 @@ async def _read(client: Client, row: RunRow) -> Recorded:
 
 
 def ends(orders: Mapping[Order, RunId], runs: Sequence[Recorded], receiver: Receiver) -> Ends:
-    by_id = {one.row.id: one for one in runs}
+    by_id = {run.row.id: run for run in runs}
     results = {order.token: essence(order.language, by_id[run].shown) for order, run in orders.items() if run in by_id}
     charged = Counter(call.said["what"] for done in receiver.performed.values() for call in done)
     return Ends(results, charged)
@@ -102,48 +102,48 @@ def ends(orders: Mapping[Order, RunId], runs: Sequence[Recorded], receiver: Rece
 # Results.
 
 
-def results_differ(expected: Ends, found: Ends) -> Iterator[str]:
+def results_differ(expected: Ends, actual: Ends) -> Iterator[str]:
     """Every run ended with the Result of a fault-free run, and so did what it did outside."""
-    for token in sorted(expected.results.keys() | found.results.keys()):
-        wanted, got = expected.results.get(token, "no such run"), found.results.get(token, "no such run")
-        if wanted != got:
-            yield f"{token}: without faults it ends as {wanted}, here as {got}"
-    for what in sorted(expected.charged.keys() | found.charged.keys()):
-        if expected.charged[what] != found.charged[what]:
-            yield f"{what}: charged {found.charged[what]} times instead of {expected.charged[what]}"
+    for token in sorted(expected.results.keys() | actual.results.keys()):
+        ending, got = expected.results.get(token, "no such run"), actual.results.get(token, "no such run")
+        if ending != got:
+            yield f"{token}: without faults it ends as {ending}, here as {got}"
+    for what in sorted(expected.charged.keys() | actual.charged.keys()):
+        if expected.charged[what] != actual.charged[what]:
+            yield f"{what}: charged {actual.charged[what]} times instead of {expected.charged[what]}"
 
 
 # The log.
 
 
-async def log_is_broken(client: Client, one: Recorded) -> list[str]:
+async def log_is_broken(client: Client, run: Recorded) -> list[str]:
     """The fold of the log is what the store says of the run, and it began and ended once."""
     wrong = []
-    dialect = run_views.dialect_of(client.languages, one.row.language)
-    from_snapshot = await run_views.fold_stored(client.store, one.stored, dialect, one.folded.program)
-    if encode_snapshot(from_snapshot) != encode_snapshot(one.folded):
-        wrong.append(f"{one.row.id}: its snapshot and the fold of its log differ")
-    state = one.folded.state
-    if (state.status, state.ended_at) != (one.row.status, one.row.ended_at):
-        wrong.append(f"{one.row.id}: its row says {one.row.status.value}, its log {state.status.value}")
-    counts = Counter(type(event).__name__ for _, event in one.events)
+    dialect = run_views.dialect_of(client.languages, run.row.language)
+    from_snapshot = await run_views.fold_stored(client.store, run.stored, dialect, run.folded.program)
+    if encode_snapshot(from_snapshot) != encode_snapshot(run.folded):
+        wrong.append(f"{run.row.id}: its snapshot and the fold of its log differ")
+    state = run.folded.state
+    if (state.status, state.ended_at) != (run.row.status, run.row.ended_at):
+        wrong.append(f"{run.row.id}: its row says {run.row.status.value}, its log {state.status.value}")
+    counts = Counter(type(event).__name__ for _, event in run.events)
     for name in ("RunStarted", "RunEnded"):
         if counts[name] != 1:
-            wrong.append(f"{one.row.id}: {name} is recorded {counts[name]} times")
+            wrong.append(f"{run.row.id}: {name} is recorded {counts[name]} times")
     return wrong
 
 
 def children_are_wrong(runs: Sequence[Recorded]) -> Iterator[str]:
     """Every child that was started was born once, and every end was told once."""
-    born = {one.row.id for one in runs}
-    for one in runs:
-        started = [event.child for _, event in one.events if isinstance(event, e.ChildStarted)]
-        ended = [event.child for _, event in one.events if isinstance(event, e.ChildEnded)]
+    born = {run.row.id for run in runs}
+    for run in runs:
+        started = [event.child for _, event in run.events if isinstance(event, e.ChildStarted)]
+        ended = [event.child for _, event in run.events if isinstance(event, e.ChildEnded)]
         if len(set(started)) != len(started) or len(set(ended)) != len(ended):
-            yield f"{one.row.id}: a child was started or ended twice"
+            yield f"{run.row.id}: a child was started or ended twice"
         for child in started:
-            if one.folded.child_id(child) not in born:
-                yield f"{one.row.id}: its child {child} was never born"
+            if run.folded.child_id(child) not in born:
+                yield f"{run.row.id}: its child {child} was never born"
 
 
 # Words.
@@ -151,7 +151,7 @@ def children_are_wrong(runs: Sequence[Recorded]) -> Iterator[str]:
 
 def words_are_lost(acknowledged: Iterable[tuple[RunId, Word]], runs: Sequence[Recorded]) -> Iterator[str]:
     """What was acknowledged counts, or the log says why it does not."""
-    heard = {one.row.id: {_word(event) for _, event in one.events} for one in runs}
+    heard = {run.row.id: {_word(event) for _, event in run.events} for run in runs}
     for run, word in acknowledged:
         if (word.kind, word.key) not in heard.get(run, set()):
             yield f"{run}: {word.kind} {word.key!r} was acknowledged, and is neither counted nor declined"
@@ -181,24 +181,24 @@ class Task:
     ended_at: Instant | None = None
 
 
-def tasks_of(one: Recorded) -> tuple[dict[int, Task], list[str]]:
+def tasks_of(run: Recorded) -> tuple[dict[int, Task], list[str]]:
     tasks: dict[int, Task] = {}
     wrong = []
-    for at, event in one.events:
+    for at, event in run.events:
         match event:
             case e.TaskScheduled(task):
                 if task in tasks:
-                    wrong.append(f"{one.row.id}: task {task} is scheduled twice")
+                    wrong.append(f"{run.row.id}: task {task} is scheduled twice")
                 tasks[task] = Task(event, [1])
             case e.TaskRedelivered(task, delivery):
                 if tasks[task].ended_at is not None:
-                    wrong.append(f"{one.row.id}: task {task} was delivered again after its end")
+                    wrong.append(f"{run.row.id}: task {task} was delivered again after its end")
                 if delivery != tasks[task].deliveries[-1] + 1:
-                    wrong.append(f"{one.row.id}: task {task} has deliveries {tasks[task].deliveries} and {delivery}")
+                    wrong.append(f"{run.row.id}: task {task} has deliveries {tasks[task].deliveries} and {delivery}")
                 tasks[task].deliveries.append(delivery)
             case e.TaskEnded(task):
                 if tasks[task].ended_at is not None:
-                    wrong.append(f"{one.row.id}: task {task} ended twice")
+                    wrong.append(f"{run.row.id}: task {task} ended twice")
                 tasks[task].ended_at = at
             case _:
                 pass
@@ -212,27 +212,27 @@ def tasks_ran_again(runs: Sequence[Recorded], receiver: Receiver, lives: Sequenc
     keep it from its first instructions after it wakes. Of a process that was not asleep this is a fault.
     """
     by_place: dict[tuple[str, str, int], list[Task]] = defaultdict(list)
-    for one in runs:
-        tasks, wrong = tasks_of(one)
+    for run in runs:
+        tasks, wrong = tasks_of(run)
         yield from wrong
         for task in tasks.values():
-            by_place[(one.row.id, task.scheduled.path, task.scheduled.attempt)].append(task)
+            by_place[(run.row.id, task.scheduled.path, task.scheduled.attempt)].append(task)
     processes = {life.pid: life for life in lives}
     begun: Counter[tuple[str, str, int, int]] = Counter()
     for call in receiver.began():
-        said = call.said
-        place = (said["run"], said["path"], said["attempt"])
+        body = call.said
+        place = (body["run"], body["path"], body["attempt"])
         known = by_place.get(place, [])
         if not known:
             yield f"{place}: it ran and is not recorded"
             continue
-        begun[(*place, said["delivery"])] += 1
-        if begun[(*place, said["delivery"])] > len(known):
-            yield f"{place}: delivery {said['delivery']} began twice"
-        if not any(said["delivery"] in task.deliveries for task in known):
-            yield f"{place}: delivery {said['delivery']} ran and is not recorded"
+        begun[(*place, body["delivery"])] += 1
+        if begun[(*place, body["delivery"])] > len(known):
+            yield f"{place}: delivery {body['delivery']} began twice"
+        if not any(body["delivery"] in task.deliveries for task in known):
+            yield f"{place}: delivery {body['delivery']} ran and is not recorded"
         if len(known) == 1 and _is_late(call, known[0]) and not _slept(call, processes):
-            yield f"{place}: delivery {said['delivery']} began after the task had ended"
+            yield f"{place}: delivery {body['delivery']} began after the task had ended"
 
 
 def _is_late(call: Call, task: Task) -> bool:
@@ -251,21 +251,21 @@ def effects_ran_again(runs: Sequence[Recorded], receiver: Receiver, lives: Seque
     """A completed effect never runs again, and the outside saw every key once."""
     processes = {life.pid: life for life in lives}
     completed_at: dict[tuple[str, str], Instant] = {}
-    for one in runs:
+    for run in runs:
         claims: dict[str, e.EffectClaimed] = {}
         done: set[str] = set()
-        tasks, _ = tasks_of(one)
-        for at, event in one.events:
+        tasks, _ = tasks_of(run)
+        for at, event in run.events:
             match event:
                 case e.EffectClaimed(key):
                     if key in done:
-                        yield f"{one.row.id}: effect {key} was claimed after it was completed"
+                        yield f"{run.row.id}: effect {key} was claimed after it was completed"
                     claims[key] = event
                 case e.EffectCompleted(key):
                     if key in done:
-                        yield f"{one.row.id}: effect {key} was completed twice"
+                        yield f"{run.row.id}: effect {key} was completed twice"
                     done.add(key)
-                    completed_at[(one.row.id, tasks[claims[key].task].scheduled.path)] = at
+                    completed_at[(run.row.id, tasks[claims[key].task].scheduled.path)] = at
                 case _:
                     pass
     performed = set()
@@ -289,15 +289,17 @@ def effects_ran_again(runs: Sequence[Recorded], receiver: Receiver, lives: Seque
 
 async def left_over(client: Client, runs: Sequence[Recorded], partitions: Sequence[int]) -> list[str]:
     """No message, no work and no open run is left."""
-    wrong = [f"a message to {one.message.to} is left" for one in await client.store.inbox(partitions, 1_000)]
-    for one in runs:
-        if not one.row.status.is_final:
-            wrong.append(f"{one.row.id}: {one.row.status.value}, not ended")
-        if one.row.has_work or one.row.due is not None or one.row.stuck:
-            wrong.append(f"{one.row.id}: has_work {one.row.has_work}, due {one.row.due}, stuck {one.row.stuck}")
-        state = one.folded.state
+    wrong = [
+        f"a message to {delivered.message.to} is left" for delivered in await client.store.inbox(partitions, 1_000)
+    ]
+    for run in runs:
+        if not run.row.status.is_final:
+            wrong.append(f"{run.row.id}: {run.row.status.value}, not ended")
+        if run.row.has_work or run.row.due is not None or run.row.stuck:
+            wrong.append(f"{run.row.id}: has_work {run.row.has_work}, due {run.row.due}, stuck {run.row.stuck}")
+        state = run.folded.state
         if state.tasks or state.timers or state.children or state.permits:
-            wrong.append(f"{one.row.id}: ended with open tasks, timers, children or permits")
+            wrong.append(f"{run.row.id}: ended with open tasks, timers, children or permits")
     return wrong
 
 
@@ -327,16 +329,16 @@ async def check_everything(
 ) -> Verdict:
     runs, wrong = await recorded(client)
     wrong += [*results_differ(expected, ends(orders, runs, receiver))]
-    for one in runs:
-        wrong += await log_is_broken(client, one)
+    for run in runs:
+        wrong += await log_is_broken(client, run)
     wrong += children_are_wrong(runs)
     wrong += words_are_lost(words, runs)
     wrong += tasks_ran_again(runs, receiver, lives)
     wrong += effects_ran_again(runs, receiver, lives)
     wrong += await left_over(client, runs, partitions)
-    happened = Counter(type(event) for one in runs for _, event in one.events)
+    happened = Counter(type(event) for run in runs for _, event in run.events)
     claimed = happened[e.EffectClaimed] - happened[e.EffectCompleted] - happened[e.EffectReleased]
-    charged = sum(isinstance(event, e.TaskRedelivered) and event.charged for one in runs for _, event in one.events)
+    charged = sum(isinstance(event, e.TaskRedelivered) and event.charged for run in runs for _, event in run.events)
     return Verdict(
         wrong,
         len(runs),

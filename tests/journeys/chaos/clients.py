@@ -38,10 +38,10 @@ class Clients:
     words: list[tuple[RunId, Word]] = field(default_factory=list)
     asked_again: int = 0
 
-    async def serve(self, wanted: Sequence[Order], seconds: float) -> None:
+    async def serve(self, orders: Sequence[Order], seconds: float) -> None:
         """Start all of it, evenly over so many seconds, and steer what wants to be steered."""
         steering: list[asyncio.Task[None]] = []
-        groups = [wanted[n : n + STARTED_AT_ONCE] for n in range(0, len(wanted), STARTED_AT_ONCE)]
+        groups = [orders[n : n + STARTED_AT_ONCE] for n in range(0, len(orders), STARTED_AT_ONCE)]
         begun = time.monotonic()
         for number, group in enumerate(groups):
             await asyncio.sleep(max(0.0, begun + seconds * number / len(groups) - time.monotonic()))

@@ -62,8 +62,8 @@ class Cluster:
         life = self.engines[number] = self._begin(self._words(number), self.said(number))
         return life
 
-    def _begin(self, words: Sequence[str], said: Path) -> Life:
-        with said.open("ab") as file, Path(os.devnull).open() as nothing:
+    def _begin(self, words: Sequence[str], log: Path) -> Life:
+        with log.open("ab") as file, Path(os.devnull).open() as nothing:
             streams = [nothing.fileno(), file.fileno(), file.fileno()]
             process = fork_server().start(words, self._folder, self._environment, streams)
         self.lives.append(Life(process, time.time()))

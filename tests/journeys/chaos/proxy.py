@@ -70,8 +70,8 @@ class Proxy:
             await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
         finally:
             self._writers -= pair
-            for one in pair:
-                one.transport.abort()
+            for side in pair:
+                side.transport.abort()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):

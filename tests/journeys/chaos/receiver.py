@@ -55,22 +55,22 @@ class Receiver:
         self._server.server_close()
         self._thread.join()
 
-    def take(self, path: str, said: dict[str, Any]) -> tuple[int, Any]:
+    def take(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
         with self.lock:
-            call = Call(path, said, time.time(), self.store_clock())
+            call = Call(path, body, time.time(), self.store_clock())
             self.calls.append(call)
-            if path == "/began" and self._kills(said):
+            if path == "/began" and self._kills(body):
                 self.deaths -= 1
-                self.doomed.append(said["process"])
+                self.doomed.append(body["process"])
                 return 200, {"die": True}
             if path == "/charge":
-                done = self.performed.setdefault(said["key"], [])
+                done = self.performed.setdefault(body["key"], [])
                 if not done:
                     done.append(call)
-                return 200, {"receipt": f"receipt for {said['what']}"}
+                return 200, {"receipt": f"receipt for {body['what']}"}
             if path == "/flaky":
-                self.refused[said["what"]] += 1
-                return (503, {}) if self.refused[said["what"]] <= FAILURES else (200, {})
+                self.refused[body["what"]] += 1
+                return (503, {}) if self.refused[body["what"]] <= FAILURES else (200, {})
             return 200, {}
 
     def let_a_task_kill(self, times: int) -> None:
@@ -78,8 +78,8 @@ class Receiver:
         with self.lock:
             self.killer, self.deaths = None, times
 
-    def _kills(self, said: dict[str, Any]) -> bool:
-        place = (said["run"], said["path"])
+    def _kills(self, body: dict[str, Any]) -> bool:
+        place = (body["run"], body["path"])
         if self.deaths and self.killer is None:
             self.killer = place
         return self.deaths > 0 and self.killer == place
@@ -104,8 +104,8 @@ def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            said = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            status, answer = receiver.take(self.path, said)
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            status, answer = receiver.take(self.path, body)
             if self.path == "/charge":
                 time.sleep(SLOWLY)
             text = json.dumps(answer).encode()

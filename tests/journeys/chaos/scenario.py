@@ -119,8 +119,8 @@ async def without_faults(folder: Path) -> Calm:
             assert await clients.all_ended(60) == []
             cluster.terminate(0)
             runs, _ = await checks.recorded(observer)
-            found = checks.ends(clients.runs, runs, receiver)
-    calm = Calm(url, clients.runs, clients.words, found, receiver, cluster.lives)
+            endings = checks.ends(clients.runs, runs, receiver)
+    calm = Calm(url, clients.runs, clients.words, endings, receiver, cluster.lives)
     wrong = await calm.find_problems(url, receiver)
     assert wrong == [], "something is wrong without any fault:\n" + "\n".join(wrong)
     return calm
@@ -133,35 +133,37 @@ def _unwatched(cluster: Cluster, database: ChaosDatabase | None) -> AbstractCont
     return nullcontext()
 
 
-async def with_faults(folder: Path, calm: Calm, told: ChaosSettings, watching: Watching = _unwatched) -> Report:
-    orders = workload.orders(told.runs, told.seed)
-    chance = Random(told.seed)
+async def with_faults(folder: Path, calm: Calm, settings: ChaosSettings, watching: Watching = _unwatched) -> Report:
+    orders = workload.orders(settings.runs, settings.seed)
+    chance = Random(settings.seed)
     with ExitStack() as stack:
         receiver = stack.enter_context(Receiver())
-        database = None if told.version is None else stack.enter_context(chaos_database(told.version))
-        url, addresses = _addresses(folder, database, told)
-        about = (folder, addresses, receiver.address, {LEASE: str(told.lease)})
-        fleet = ClusterWithWorkers(*about, workers=told.workers) if told.workers else Cluster(*about)
+        database = None if settings.version is None else stack.enter_context(chaos_database(settings.version))
+        url, addresses = _addresses(folder, database, settings)
+        about = (folder, addresses, receiver.address, {LEASE: str(settings.lease)})
+        fleet = ClusterWithWorkers(*about, workers=settings.workers) if settings.workers else Cluster(*about)
         cluster = stack.enter_context(fleet)
-        await _until_served(folder, database, told)
-        scene = Scene(cluster, receiver, database, chance, told.lease)
+        await _until_served(folder, database, settings)
+        scene = Scene(cluster, receiver, database, chance, settings.lease)
         async with Observer(url) as observer:
             receiver.store_clock = observer.clock.now if database is None else database.clock()
-            clients = Clients(url, observer, Random(told.seed + 1), ROUTES if told.workers else {})
+            clients = Clients(url, observer, Random(settings.seed + 1), ROUTES if settings.workers else {})
             begun = time.monotonic()
             with watching(cluster, database):
-                injecting = asyncio.create_task(asyncio.to_thread(inject, scene, told.seconds, told.pause, told.seed))
-                await clients.serve(orders, told.seconds)
+                injecting = asyncio.create_task(
+                    asyncio.to_thread(inject, scene, settings.seconds, settings.pause, settings.seed)
+                )
+                await clients.serve(orders, settings.seconds)
                 await injecting
                 troubled = time.monotonic() - begun
-                await clients.all_ended(told.timeout)
+                await clients.all_ended(settings.timeout)
                 seconds = time.monotonic() - begun
             cluster.check()
             if database is not None:
                 await asyncio.to_thread(
                     database.left_by, os.getpid(), 60
                 )  # clients connect and disconnect in every state of the store
-            leaks = await asyncio.to_thread(_leaks, cluster, database, told)
+            leaks = await asyncio.to_thread(_leaks, cluster, database, settings)
             verdict = await checks.check_everything(
                 observer,
                 clients.runs,
@@ -173,7 +175,7 @@ async def with_faults(folder: Path, calm: Calm, told: ChaosSettings, watching: W
             )
         charges = len(receiver.charges())
         return Report(
-            told,
+            settings,
             scene.injected,
             scene.log,
             scene.takeovers,
@@ -194,20 +196,20 @@ def _partitions(database: ChaosDatabase | None) -> Sequence[int]:
     return [id for (id,) in database.ask("SELECT id FROM perdure.partitions")]
 
 
-def _addresses(folder: Path, database: ChaosDatabase | None, told: ChaosSettings) -> tuple[str, list[str]]:
+def _addresses(folder: Path, database: ChaosDatabase | None, settings: ChaosSettings) -> tuple[str, list[str]]:
     """Where the clients and each of the engines find the store; one engine goes through the proxy."""
     if database is None:
         url = f"sqlite:///{folder / 'runs.db'}"
-        return url, [url] * told.engines
-    direct = [database.address] * (told.engines - 1)
+        return url, [url] * settings.engines
+    direct = [database.address] * (settings.engines - 1)
     return database.address, [*direct, database.address_by_proxy]
 
 
-async def _until_served(folder: Path, database: ChaosDatabase | None, told: ChaosSettings) -> None:
+async def _until_served(folder: Path, database: ChaosDatabase | None, settings: ChaosSettings) -> None:
     if database is None:
         await _until_there(folder / "runs.db")
         return
-    await asyncio.to_thread(database.served_by, told.engines, 60)
+    await asyncio.to_thread(database.served_by, settings.engines, 60)
 
 
 async def _until_there(path: Path) -> None:
@@ -217,7 +219,7 @@ async def _until_there(path: Path) -> None:
     await asyncio.sleep(0.5)
 
 
-def _leaks(cluster: Cluster, database: ChaosDatabase | None, told: ChaosSettings) -> list[str]:
+def _leaks(cluster: Cluster, database: ChaosDatabase | None, settings: ChaosSettings) -> list[str]:
     """Everyone leaves in an orderly way; then nobody owns anything and nothing is held.
 
     One whose lease is over, as after the last fault or on a busy machine, gives nothing back when it leaves: whoever
@@ -227,6 +229,6 @@ def _leaks(cluster: Cluster, database: ChaosDatabase | None, told: ChaosSettings
     for number in others:
         cluster.terminate(number)
     if database is not None and (life := cluster.engines[last]) is not None:
-        database.owned_by(life.pid, told.lease * 4 + 30)
+        database.owned_by(life.pid, settings.lease * 4 + 30)
     cluster.terminate(last)
     return [] if database is None else database.leaks()

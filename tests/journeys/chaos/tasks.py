@@ -21,12 +21,12 @@ class NotToday(Exception):
     """The receiver refuses; the same call may succeed another time."""
 
 
-def tell(path: str, /, **said: Any) -> Any:
+def tell(path: str, /, **fields: Any) -> Any:
     """Somebody outside, reached over a real connection."""
     address = urlsplit(os.environ[RECEIVER])
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=30)
     try:
-        connection.request("POST", path, json.dumps({"process": os.getpid(), **said}))
+        connection.request("POST", path, json.dumps({"process": os.getpid(), **fields}))
         answer = connection.getresponse()
         text = answer.read()
     finally:
@@ -54,8 +54,8 @@ def charge(what: str, context: Any) -> Any:
     begin(what, context)
 
     def once() -> Any:
-        said = {"what": what, "key": context.idempotency_key, "delivery": context.delivery}
-        return tell("/charge", run=run_of(context), path=path_of(context), **said)["receipt"]
+        fields = {"what": what, "key": context.idempotency_key, "delivery": context.delivery}
+        return tell("/charge", run=run_of(context), path=path_of(context), **fields)["receipt"]
 
     return {"receipt": context.effect_once("charge", once)}
 
@@ -94,5 +94,5 @@ def register(function: Callable[..., Any]) -> None:
     perdure.engram(name, version="1.0.0")(engram)
 
 
-for one in (labour, flaky, charge):
-    register(one)
+for function in (labour, flaky, charge):
+    register(function)

@@ -47,10 +47,10 @@ class ClusterWithWorkers(Cluster):
     def __enter__(self) -> "ClusterWithWorkers":
         super().__enter__()
         command = [sys.executable, "-m", "perdure", "token", "create", "--db", self._addresses[0], "--name", "fleet"]
-        told = subprocess.run(
+        done = subprocess.run(
             [*command, "--role", "worker", "--pool", POOL], capture_output=True, text=True, timeout=120, check=True
         )
-        self._token.write_text(told.stdout)
+        self._token.write_text(done.stdout)
         for number in range(len(self.workers)):
             self.start_worker(number)
         return self
@@ -73,8 +73,8 @@ class ClusterWithWorkers(Cluster):
     def start_worker(self, number: int) -> Life:
         server = f"http://127.0.0.1:{self._ports[number % len(self._ports)]}"
         words = ["--server", server, "--token", f"@{self._token}", "--load", str(TASKS), "--name", f"worker-{number}"]
-        said = self._folder / f"worker-{number}.log"
-        life = self.workers[number] = self._begin(["worker", *words, "--slots", "6"], said)
+        log = self._folder / f"worker-{number}.log"
+        life = self.workers[number] = self._begin(["worker", *words, "--slots", "6"], log)
         return life
 
     def end_worker(self, number: int, how: signal.Signals) -> None:

@@ -64,12 +64,12 @@ class Order:
     async def start(self, client: Client) -> RunId:
         """The same order started again is the same run."""
         path = _path(self.kind)
-        given = {"what": self.token}
-        options = {"args": given} if self.language == "flow" and self.kind == "flow-cancelled" else {}
-        applied = [AppliedDocument(str(one), one.read_text()) for one in (path, DOCUMENTS / CHILDREN)]
+        arguments = {"what": self.token}
+        options = {"args": arguments} if self.language == "flow" and self.kind == "flow-cancelled" else {}
+        applied = [AppliedDocument(str(file), file.read_text()) for file in (path, DOCUMENTS / CHILDREN)]
         handle = await client.start(
             path.read_bytes(),
-            given,
+            arguments,
             applied=applied if self.language == "story" else applied[1:],
             options=options,
             token=self.token,
@@ -110,5 +110,7 @@ def essence(language: str, shown: Any) -> Any:
 def _plain(value: Any) -> Any:
     """Without the ids of children, which are numbered as they come."""
     if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items() if name not in ("execution_id", "ref", "ctx_ref")}
-    return [_plain(one) for one in value] if isinstance(value, list) else value
+        return {
+            name: _plain(member) for name, member in value.items() if name not in ("execution_id", "ref", "ctx_ref")
+        }
+    return [_plain(element) for element in value] if isinstance(value, list) else value

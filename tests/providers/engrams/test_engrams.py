@@ -185,10 +185,10 @@ async def test_secrets_come_by_logical_name_and_are_never_repeated(
     ledger = Ledger()
     inputs = {"given": {"$bubuSecretRef": "my-api:token"}}
     async with at_work(registry) as worker:
-        told = a_task(references=[["given"]], inputs=inputs, secrets={"api": "my-api"})
-        good = await worker.run(task("engram:leaky@1.0.0", told), ledger)
-        told = a_task(inputs={"fail": True}, secrets={"api": "my-api"})
-        bad = await worker.run(task("engram:leaky@1.0.0", told), ledger)
+        payload = a_task(references=[["given"]], inputs=inputs, secrets={"api": "my-api"})
+        good = await worker.run(task("engram:leaky@1.0.0", payload), ledger)
+        payload = a_task(inputs={"fail": True}, secrets={"api": "my-api"})
+        bad = await worker.run(task("engram:leaky@1.0.0", payload), ledger)
     assert value_of(good) == {"token": "[redacted]", "length": 12, "given": "[redacted]"}
     output = repr((bad, ledger.signals, ledger.lines))
     assert "s3cret-token" not in output
@@ -213,8 +213,8 @@ def test_config_maps_are_files(reference: Any, expected: Any, tmp_path: Path, mo
 
     @on_loop
     async def run() -> None:
-        told = a_task(inputs={"deep": [{"$bubuConfigMapRef": reference}]}, references=[["deep", 0]])
-        assert value_of(await outcome_of("engram:echo@1.0.0", told)) == {"deep": [expected]}
+        payload = a_task(inputs={"deep": [{"$bubuConfigMapRef": reference}]}, references=[["deep", 0]])
+        assert value_of(await outcome_of("engram:echo@1.0.0", payload)) == {"deep": [expected]}
 
     run()
 
@@ -240,8 +240,8 @@ def test_bad_references_fail_the_step(
 
     @on_loop
     async def run() -> None:
-        told = a_task(inputs={"x": {"$bubuConfigMapRef": reference}}, references=[["x"]])
-        outcome = await outcome_of("engram:echo@1.0.0", told)
+        payload = a_task(inputs={"x": {"$bubuConfigMapRef": reference}}, references=[["x"]])
+        outcome = await outcome_of("engram:echo@1.0.0", payload)
         assert isinstance(outcome, Failed)
         assert message in outcome.message
 
@@ -250,8 +250,8 @@ def test_bad_references_fail_the_step(
 
 @on_loop
 async def test_a_missing_secret_says_where_it_could_be() -> None:
-    told = a_task(inputs={"x": {"$bubuSecretRef": "api:token"}}, references=[["x"]])
-    outcome = await outcome_of("engram:echo@1.0.0", told)
+    payload = a_task(inputs={"x": {"$bubuSecretRef": "api:token"}}, references=[["x"]])
+    outcome = await outcome_of("engram:echo@1.0.0", payload)
     assert isinstance(outcome, Failed)
     assert "PERDURE_SECRET_api_token" in outcome.message
     assert failure_of(outcome)[1] is False

@@ -39,13 +39,13 @@ def test_the_latest_lines_are_kept_and_the_others_counted() -> None:
         book.add(f"line {number}", fields={"n": number})
     book.add("x" * 10 * LONGEST_LINE)
     book.report_blocking(reports)  # type: ignore[arg-type]
-    (told,) = reports.told
+    (report,) = reports.told
 
-    assert len(str(told)) < 2 * MAX_REPORT_BYTES
-    assert told["log"][-1]["message"] == "x" * LONGEST_LINE
-    assert told["log"][-2]["message"] == "line 9999"
-    assert told["log"][-2]["fields"] == {"n": "9999"}
-    assert told["dropped"] + len(told["log"]) == 10_001
+    assert len(str(report)) < 2 * MAX_REPORT_BYTES
+    assert report["log"][-1]["message"] == "x" * LONGEST_LINE
+    assert report["log"][-2]["message"] == "line 9999"
+    assert report["log"][-2]["fields"] == {"n": "9999"}
+    assert report["dropped"] + len(report["log"]) == 10_001
 
 
 def test_what_looks_like_a_secret_is_not_kept() -> None:

@@ -137,10 +137,10 @@ def test_requests_are_signed_as_botocore_signs_them(
     keys = object_storage._keys_of_process()
     own = object_storage._signed(method, url, body.encode(), at, keys)["authorization"]
     access, secret = KEYS.values()
-    given = {"method": method, "url": url, "body": body, "token": token, "region": "eu-central-1"}
+    request = {"method": method, "url": url, "body": body, "token": token, "region": "eu-central-1"}
     done = subprocess.run(
         [str(PYTHON), "-c", SIGN],
-        input=json.dumps({**given, "access": access, "secret": secret}),
+        input=json.dumps({**request, "access": access, "secret": secret}),
         capture_output=True,
         text=True,
         timeout=60,
@@ -170,8 +170,8 @@ def test_a_story_keeps_its_large_values_in_a_bucket(perdure: CommandLine, servic
     ended = perdure("run", "story.yaml", "--load", "engrams.py", "--json", code=0, stdin=None, **variables)
     assert ended.json["status"]["output"] == {"all": [0, 1, 2, 3]}
     run = ended.json["metadata"]["uid"]
-    told = perdure("history", run, "--raw", code=0, stdin=None, **variables).out + ended.out
-    assert "s3://large-values/default/" in told and KEYS["AWS_SECRET_ACCESS_KEY"] not in told
+    output = perdure("history", run, "--raw", code=0, stdin=None, **variables).out + ended.out
+    assert "s3://large-values/default/" in output and KEYS["AWS_SECRET_ACCESS_KEY"] not in output
 
 
 def test_a_script_is_an_object_of_a_bucket_that_the_operator_names(

@@ -187,7 +187,7 @@ def test_the_next_page_is_never_at_another_server(server: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("inputs", "said"),
+    ("inputs", "words"),
     [
         ({}, "url is required"),
         ({"url": "http://127.0.0.1:1", "proxy": "http://p"}, "proxy is not supported"),
@@ -196,9 +196,9 @@ def test_the_next_page_is_never_at_another_server(server: str) -> None:
         ({"url": "http://127.0.0.1:1", "timeout": "0s"}, "must be positive"),
     ],
 )
-def test_what_cannot_be_asked_is_said(inputs: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_asked_is_said(inputs: dict[str, Any], words: str) -> None:
     message, details = failure("http-request", inputs)
-    assert said in message
+    assert words in message
     assert details["exitClass"] == "terminal"
 
 

@@ -19,7 +19,7 @@ def story(spec: str) -> str:
 
 def steps(*written: str, also: str = "") -> str:
     """A Story of these steps, each in flow style."""
-    return story("steps:\n" + "".join(f"- {one}\n" for one in written) + also)
+    return story("steps:\n" + "".join(f"- {step}\n" for step in written) + also)
 
 
 def resource(kind: str, name: str, spec: Any, namespace: str = "", **metadata: Any) -> Resource:
@@ -46,15 +46,17 @@ def errors(
     text: str, known: KnownResources = NO_RESOURCES, settings: Settings = DEFAULTS
 ) -> list[tuple[str, str, str]]:
     """Path, message and reason of every error."""
-    found = problems(text, known, settings)
-    return [(one.path, one.message, one.code) for one in found if one.severity is Severity.ERROR]
+    reported = problems(text, known, settings)
+    return [(problem.path, problem.message, problem.code) for problem in reported if problem.severity is Severity.ERROR]
 
 
 def warnings(
     text: str, known: KnownResources = NO_RESOURCES, settings: Settings = DEFAULTS
 ) -> list[tuple[str, str, str]]:
-    found = problems(text, known, settings)
-    return [(one.path, one.message, one.code) for one in found if one.severity is Severity.WARNING]
+    reported = problems(text, known, settings)
+    return [
+        (problem.path, problem.message, problem.code) for problem in reported if problem.severity is Severity.WARNING
+    ]
 
 
 def shelf(*resources: Resource, also: Iterable[Resource] = ()) -> ResourceIndex:

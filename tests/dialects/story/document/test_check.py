@@ -36,8 +36,8 @@ def test_mistakes_are_told_with_place_path_and_reason(perdure: CommandLine) -> N
     """STY-003, STY-019, STY-041"""
     done = perdure.here("check", "bad.yaml", code=7)
 
-    told = "unknown field 'neds'; did you mean 'needs'? (spec.steps[1].neds) [ValidationFailed]"
-    assert f"bad.yaml:7:27: error: {told}" in done.out
+    message = "unknown field 'neds'; did you mean 'needs'? (spec.steps[1].neds) [ValidationFailed]"
+    assert f"bad.yaml:7:27: error: {message}" in done.out
 
 
 def test_missing_engrams_are_only_warnings(perdure: CommandLine) -> None:

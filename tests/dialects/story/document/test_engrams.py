@@ -12,8 +12,8 @@ from tests.dialects.story.document.resource_texts import engram, errors, resourc
 INVALID = "ValidationFailed"
 
 
-def text(given: Resource) -> str:
-    written: str = yaml.safe_dump(given)
+def text(resource: Resource) -> str:
+    written: str = yaml.safe_dump(resource)
     return written
 
 
@@ -101,10 +101,10 @@ def test_engrams_in_order() -> None:
 
 def test_an_engrams_settings_have_a_largest_size() -> None:
     """STY-044"""
-    given = engram(**{**GOOD, "with": {"url": "x" * 100}})
+    resource = engram(**{**GOOD, "with": {"url": "x" * 100}})
     size = len('{"url":""}') + 100
 
-    assert errors(text(given), shelf(TEMPLATE), Settings.read({"engram.default-max-inline-size": size - 1})) == [
+    assert errors(text(resource), shelf(TEMPLATE), Settings.read({"engram.default-max-inline-size": size - 1})) == [
         ("spec.with", f"spec.with too large ({size} bytes > {size - 1})", INVALID)
     ]
 

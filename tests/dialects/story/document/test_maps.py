@@ -47,24 +47,24 @@ def test_what_another_engram_calls_a_story_is_its_own_business() -> None:
 
 
 def test_a_story_that_is_named_and_missing_is_told() -> None:
-    said = warnings(mapping("{storyRef: {name: each}}"), KNOWN)
+    problems = warnings(mapping("{storyRef: {name: each}}"), KNOWN)
 
-    assert [(path, code) for path, _, code in said] == [("spec.steps[0].with.map.storyRef", "ReferenceNotFound")]
+    assert [(path, code) for path, _, code in problems] == [("spec.steps[0].with.map.storyRef", "ReferenceNotFound")]
 
 
 def test_a_streaming_story_of_items_is_told() -> None:
     """STR-037: the step will fail; the Story may be another one by then."""
     topology = resource("Story", "each", {"pattern": "streaming", "steps": [{"name": "a", "ref": {"name": "e"}}]})
-    said = warnings(mapping("{storyRef: {name: each}}"), shelf(ADAPTER, TEMPLATE, PLAIN, OTHER, topology))
+    problems = warnings(mapping("{storyRef: {name: each}}"), shelf(ADAPTER, TEMPLATE, PLAIN, OTHER, topology))
 
-    assert [(path, code) for path, _, code in said] == [("spec.steps[0].with.map.storyRef", "InvalidConfiguration")]
+    assert [(path, code) for path, _, code in problems] == [("spec.steps[0].with.map.storyRef", "InvalidConfiguration")]
 
 
 def test_a_story_of_another_namespace_is_refused() -> None:
     """STY-042 STY-250"""
-    said = errors(mapping("{storyRef: {name: each, namespace: far}}"), KNOWN)
+    problems = errors(mapping("{storyRef: {name: each, namespace: far}}"), KNOWN)
 
-    assert [message for _, message, _ in said] == ["cross-namespace StoryRef references are not allowed"]
+    assert [message for _, message, _ in problems] == ["cross-namespace StoryRef references are not allowed"]
 
 
 def test_a_map_may_start_its_own_story_with_less() -> None:

@@ -27,10 +27,11 @@ def tale(name: str = "tale", *written: dict[str, Any], **spec: Any) -> Resource:
 
 
 def calls(name: str, *targets: str) -> Resource:
-    given = [
-        {"name": f"s{n}", "type": "executeStory", "with": {"storyRef": {"name": one}}} for n, one in enumerate(targets)
+    steps = [
+        {"name": f"s{n}", "type": "executeStory", "with": {"storyRef": {"name": target}}}
+        for n, target in enumerate(targets)
     ]
-    return tale(name, *given)
+    return tale(name, *steps)
 
 
 def pinned(text: bytes, around: ValidationContext | None = None, **also: Any) -> Any:
@@ -81,12 +82,12 @@ def test_a_bundle_of_a_sub_story_comes_out_of_the_bundle_around_it() -> None:
 
 
 def test_equal_resources_give_equal_bytes_whatever_was_stored_with_them() -> None:
-    one, other = tale(), tale()
+    first, other = tale(), tale()
     other["metadata"] |= {"creationTimestamp": "2026-01-01T00:00:00Z", "resourceVersion": "7"}
     other["status"] = {"phase": "x"}
     other["spec"]["steps"] = [{"ref": "e", "if": None, "name": "a"}]
 
-    assert bundle(one, ResourceIndex([]), DEFAULTS) == bundle(other, ResourceIndex([]), DEFAULTS)
+    assert bundle(first, ResourceIndex([]), DEFAULTS) == bundle(other, ResourceIndex([]), DEFAULTS)
 
 
 def test_grants_and_settings_come_along_where_they_count() -> None:
@@ -100,16 +101,16 @@ def test_grants_and_settings_come_along_where_they_count() -> None:
 
     held = json.loads(bundle(far, known, settings))
 
-    assert [one["metadata"]["name"] for one in held["grants"]] == ["g"]
+    assert [grant["metadata"]["name"] for grant in held["grants"]] == ["g"]
     assert held["settings"] == {"references.cross-namespace-policy": "grant", "retry.max-retries": 3}
     assert Settings.read(held["settings"]) == settings
 
 
 def test_a_text_is_parsed_to_the_program_of_its_bundle() -> None:
-    found = pinned(texts(tale(), engram(), template()))
+    pins = pinned(texts(tale(), engram(), template()))
 
-    assert found["story"]["metadata"]["name"] == "tale"
-    assert set(found["engrams"]) == {"default/e"}
+    assert pins["story"]["metadata"]["name"] == "tale"
+    assert set(pins["engrams"]) == {"default/e"}
 
 
 def test_problems_leave_no_program() -> None:
@@ -139,7 +140,7 @@ def test_a_name_that_no_story_has_is_a_problem() -> None:
     judged = parse(texts(tale("one")), ValidationContext(chosen="on"), json.loads)
 
     assert judged.program is None or judged.has_errors
-    assert [one.message for one in judged.problems if one.code == "ValidationFailed"] == [
+    assert [problem.message for problem in judged.problems if problem.code == "ValidationFailed"] == [
         "there is no Story 'on' in this text; did you mean 'one'?"
     ]
 
@@ -160,7 +161,7 @@ def test_surroundings_are_asked_and_then_what_loaded_code_stands_for() -> None:
 
     assert judged.program["engrams"]["default/e"]["spec"]["version"] == "v9"
     assert judged.program["templates"] == {"t": template()}
-    assert [one.code for one in judged.problems] == ["TemplateNotFound"]
+    assert [problem.code for problem in judged.problems] == ["TemplateNotFound"]
 
 
 class Answered(dict[Any, Any]):
@@ -204,7 +205,9 @@ def test_what_many_branches_share_is_looked_for_once(width: int) -> None:
 def test_a_text_declares_its_resources() -> None:
     text = texts(tale(pattern="realtime"), template(), {"kind": "Pod"}, resource("Engram", "", {}))
 
-    assert [(one.kind, one.namespace, one.name, one.line) for one in declares(text)] == [
+    assert [
+        (declaration.kind, declaration.namespace, declaration.name, declaration.line) for declaration in declares(text)
+    ] == [
         ("Story", "default", "tale", 1),
         ("EngramTemplate", "", "t", 12),
     ]
@@ -214,13 +217,13 @@ def test_a_text_declares_its_resources() -> None:
 
 def test_starts_under_one_token_are_the_same_when_story_and_version_are() -> None:
     """STY-148, STY-153"""
-    one = parse(texts(tale(version="v1")), None, json.loads)
+    first = parse(texts(tale(version="v1")), None, json.loads)
     other = parse(texts(tale(version="v1"), engram(), template()), None, json.loads)
     later = parse(texts(tale(version="v2")), None, json.loads)
 
-    assert one.identity == other.identity
-    assert one.pinned != other.pinned
-    assert one.identity != later.identity
+    assert first.identity == other.identity
+    assert first.pinned != other.pinned
+    assert first.identity != later.identity
 
 
 def test_stories_are_recognized_by_their_group() -> None:

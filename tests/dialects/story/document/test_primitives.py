@@ -182,10 +182,12 @@ def test_built_in_steps_as_they_may_be(step: str) -> None:
 def test_a_story_cannot_start_itself() -> None:
     """STY-031"""
     message = "step 'x' of type 'executeStory' cannot reference the same story"
-    found = [("spec.steps[0].with.storyRef", message, "StoryReferenceInvalid")]
+    expected = [("spec.steps[0].with.storyRef", message, "StoryReferenceInvalid")]
 
-    assert errors(steps("{name: x, type: executeStory, with: {storyRef: tale}}")) == found
-    assert errors(steps("{name: x, type: executeStory, with: {storyRef: {name: tale, namespace: default}}}")) == found
+    assert errors(steps("{name: x, type: executeStory, with: {storyRef: tale}}")) == expected
+    assert (
+        errors(steps("{name: x, type: executeStory, with: {storyRef: {name: tale, namespace: default}}}")) == expected
+    )
 
 
 def test_a_sub_story_that_is_missing_or_of_another_version_is_a_warning() -> None:
@@ -298,7 +300,7 @@ def test_stories_of_the_published_contract_are_in_order(name: str) -> None:
 
     judged = validate(text.encode())
 
-    assert {one.code for one in judged.problems} <= {"ReferenceNotFound"}
+    assert {problem.code for problem in judged.problems} <= {"ReferenceNotFound"}
     assert judged.resources[0]["metadata"]["name"] == name
 
 
@@ -328,15 +330,15 @@ output: {image: "{{ steps.build.output.image }}"}"""
 def test_what_only_engrams_have_is_told(member: str) -> None:
     """STY-130 STY-224: a primitive has no effect of it, and the author hears so."""
     word = member.partition(": ")[2].strip("{").partition(":")[0] if member.startswith("execution") else "secrets"
-    said = [message for _, message, _ in warnings(steps(f"{{name: x, type: condition, {member}}}"))]
+    messages = [message for _, message, _ in warnings(steps(f"{{name: x, type: condition, {member}}}"))]
 
     path = f"execution.{word}" if member.startswith("execution") else word
-    assert said == [f"step 'x' of type 'condition': {path} has no effect here; it only applies to Engrams"]
+    assert messages == [f"step 'x' of type 'condition': {path} has no effect here; it only applies to Engrams"]
 
 
 def test_a_stop_is_verified_by_nobody() -> None:
     """STY-216"""
-    said = warnings(steps('{name: x, type: stop, postExecution: {condition: "true"}}'))
+    problems = warnings(steps('{name: x, type: stop, postExecution: {condition: "true"}}'))
 
-    assert [path for path, _, _ in said] == ["spec.steps[0].postExecution"]
+    assert [path for path, _, _ in problems] == ["spec.steps[0].postExecution"]
     assert not warnings(steps('{name: x, type: gate, postExecution: {condition: "true"}}'))

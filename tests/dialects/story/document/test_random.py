@@ -107,8 +107,8 @@ def test_whatever_a_document_holds_the_judge_answers(data: st.DataObject) -> Non
 
     kept, problems = validate_resource(given_one, known, DEFAULTS, stored)
 
-    assert all(one.message and one.code for one in problems)
-    is_good = kept is not None and not any(one.severity is Severity.ERROR for one in problems)
+    assert all(problem.message and problem.code for problem in problems)
+    is_good = kept is not None and not any(problem.severity is Severity.ERROR for problem in problems)
     if is_good and kept is not None and kept["kind"] == "Story" and stored is None:
         assert StepGraph(kept["spec"]).refusal() is None
         assert bundle(kept, known, DEFAULTS) == bundle(json.loads(json.dumps(kept)), known, DEFAULTS)
@@ -116,7 +116,11 @@ def test_whatever_a_document_holds_the_judge_answers(data: st.DataObject) -> Non
 
 def kept_before(given_one: Any) -> Any:
     """A resource of the same kind that was stored earlier, if there can be one."""
-    same = [one for one in (STORY, *OTHERS) if isinstance(given_one, dict) and one["kind"] == given_one.get("kind")]
+    same = [
+        resource
+        for resource in (STORY, *OTHERS)
+        if isinstance(given_one, dict) and resource["kind"] == given_one.get("kind")
+    ]
     return same[0] if same else None
 
 

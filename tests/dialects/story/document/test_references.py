@@ -73,7 +73,7 @@ SCHEMA: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("given", "path", "message"),
+    ("members", "path", "message"),
     [
         ("{}", "with", 'does not accept this value: "n" is a required property'),
         ("{n: x}", "with.n", 'does not accept this value: n: "x" is not of type "integer"'),
@@ -82,19 +82,19 @@ SCHEMA: dict[str, Any] = {
         ("{n: 1, q: 2}", "with", "('q' was unexpected)"),
     ],
 )
-def test_input_that_cannot_fit_the_template_is_refused(given: str, path: str, message: str) -> None:
+def test_input_that_cannot_fit_the_template_is_refused(members: str, path: str, message: str) -> None:
     """STY-041"""
     known = shelf(engram(), template(inputSchema=SCHEMA))
 
-    ((found, said, code),) = errors(steps(f"{{name: a, ref: e, with: {given}}}"), known)
+    ((place, text, code),) = errors(steps(f"{{name: a, ref: e, with: {members}}}"), known)
 
-    assert (found, code) == (f"spec.steps[0].{path}", INVALID)
-    assert said.startswith("step 'a': the template's input schema ")
-    assert message in said
+    assert (place, code) == (f"spec.steps[0].{path}", INVALID)
+    assert text.startswith("step 'a': the template's input schema ")
+    assert message in text
 
 
 @pytest.mark.parametrize(
-    "given",
+    "members",
     [
         "{n: 1}",
         "{n: '{{ inputs.n }}', o: '{{ steps.a.output }}'}",
@@ -102,11 +102,11 @@ def test_input_that_cannot_fit_the_template_is_refused(given: str, path: str, me
         "{n: {$bubuTemplate: inputs.n}}",
     ],
 )
-def test_input_that_may_fit_is_accepted(given: str) -> None:
+def test_input_that_may_fit_is_accepted(members: str) -> None:
     """STY-041: and defaults are filled in first (STY-210)."""
     known = shelf(engram(), template(inputSchema=SCHEMA))
 
-    assert errors(steps("{name: a, ref: e, with: {n: 1}}", f"{{name: b, ref: e, with: {given}}}"), known) == []
+    assert errors(steps("{name: a, ref: e, with: {n: 1}}", f"{{name: b, ref: e, with: {members}}}"), known) == []
 
 
 def test_input_lies_over_the_engrams_own() -> None:
@@ -173,9 +173,9 @@ def test_engrams_of_other_namespaces(policy: str, grants: list[Resource], messag
     text = steps("{name: a, ref: {name: e, namespace: far}}")
     known = shelf(engram(namespace="far"), template(), also=grants)
 
-    found = errors(text, known, Settings.read({"references.cross-namespace-policy": policy}))
+    problems = errors(text, known, Settings.read({"references.cross-namespace-policy": policy}))
 
-    assert found == ([] if message is None else [("spec.steps[0].ref", message, "EngramReferenceInvalid")])
+    assert problems == ([] if message is None else [("spec.steps[0].ref", message, "EngramReferenceInvalid")])
 
 
 def test_sub_stories_of_other_namespaces() -> None:

@@ -18,10 +18,10 @@ KNOWN = shelf(TALE, engram(version="v1"), template())
 
 
 def said(
-    given: Resource, known: KnownResources = KNOWN, settings: Settings = DEFAULTS, stored: Resource | None = None
+    document: Resource, known: KnownResources = KNOWN, settings: Settings = DEFAULTS, stored: Resource | None = None
 ) -> list[tuple[str, str, str]]:
-    _, problems = validate_resource(given, known, settings, stored)
-    return [(one.path, one.message, one.code) for one in problems]
+    _, problems = validate_resource(document, known, settings, stored)
+    return [(problem.path, problem.message, problem.code) for problem in problems]
 
 
 def run(spec: dict[str, Any], name: str = "r", **metadata: Any) -> Resource:
@@ -113,12 +113,12 @@ def test_the_first_problem_is_told_and_no_other() -> None:
 
 def test_inputs_have_a_largest_size() -> None:
     """STY-018, STY-047: at the limit they are accepted."""
-    given = run({"inputs": {"n": 1, "t": "x" * 100}})
+    story_run = run({"inputs": {"n": 1, "t": "x" * 100}})
     size = len('{"n":1,"t":""}') + 100
     limits = [Settings.read({"storyrun.max-inline-inputs-size": most}) for most in (size, size - 1)]
 
-    assert said(given, settings=limits[0]) == []
-    ((path, message, _),) = said(given, settings=limits[1])
+    assert said(story_run, settings=limits[0]) == []
+    ((path, message, _),) = said(story_run, settings=limits[1])
     assert path == "spec.inputs"
     assert message.startswith(f"spec.inputs too large ({size} bytes > {size - 1}). ")
 
@@ -135,7 +135,7 @@ def tokened(name: str = NAME, digest: str | None = DIGEST, **metadata: Any) -> R
 
 
 @pytest.mark.parametrize(
-    ("given", "path", "message"),
+    ("story_run", "path", "message"),
     [
         (tokened("other"), "metadata", f'metadata.name must be "{NAME}" when {TOKEN} is set, not "other"'),
         (
@@ -151,9 +151,9 @@ def tokened(name: str = NAME, digest: str | None = DIGEST, **metadata: Any) -> R
         ),
     ],
 )
-def test_mistakes_in_runs_under_a_token(given: Resource, path: str, message: str) -> None:
+def test_mistakes_in_runs_under_a_token(story_run: Resource, path: str, message: str) -> None:
     """STY-048"""
-    assert said(given) == [(path, message, INVALID)]
+    assert said(story_run) == [(path, message, INVALID)]
 
 
 def test_a_run_under_a_token() -> None:
@@ -197,14 +197,14 @@ def test_the_spec_of_a_story_run_only_changes_to_be_cancelled(
     old: dict[str, Any], new: dict[str, Any], message: str | None
 ) -> None:
     """STY-049: nothing else is judged again, the Story may be gone (STY-020)."""
-    found = [one[1] for one in said(run(new), shelf(), stored=run(old))]
+    messages = [problem[1] for problem in said(run(new), shelf(), stored=run(old))]
 
-    assert found == ([] if message is None else [message])
+    assert messages == ([] if message is None else [message])
 
 
 def step_run(spec: dict[str, Any] | None = None, status: Any = None, name: str = "r-a") -> Resource:
-    given = resource("StepRun", name, {"storyRunRef": {"name": "r"}, "stepId": "a", "engramRef": "e", **(spec or {})})
-    return given if status is None else {**given, "status": status}
+    step = resource("StepRun", name, {"storyRunRef": {"name": "r"}, "stepId": "a", "engramRef": "e", **(spec or {})})
+    return step if status is None else {**step, "status": status}
 
 
 @pytest.mark.parametrize(
@@ -297,8 +297,8 @@ def test_a_name_is_held_by_one_step_of_one_run() -> None:
     """STY-014"""
     held = "the name is already used by step 'a' of run 'default/r'"
 
-    assert [one[1] for one in said(step_run({"stepId": "b"}), stored=step_run())] == [held]
-    assert [one[1] for one in said(step_run({"storyRunRef": "s"}), stored=step_run())] == [held]
+    assert [problem[1] for problem in said(step_run({"stepId": "b"}), stored=step_run())] == [held]
+    assert [problem[1] for problem in said(step_run({"storyRunRef": "s"}), stored=step_run())] == [held]
     assert said(step_run({"timeout": "1s"}), stored=step_run()) == []
 
 
@@ -322,7 +322,7 @@ KEYED = {"mode": "key", "key": "k", "submissionId": "s", "inputHash": input_hash
 
 
 @pytest.mark.parametrize(
-    ("given", "path", "message"),
+    ("resource", "path", "message"),
     [
         (trigger(KEYED, storyRef=None), "spec", "spec.storyRef.name is required"),
         (trigger({"mode": "none"}), "spec", "spec.deliveryIdentity.submissionId is required"),
@@ -368,9 +368,9 @@ KEYED = {"mode": "key", "key": "k", "submissionId": "s", "inputHash": input_hash
         ),
     ],
 )
-def test_mistakes_in_story_triggers(given: Resource, path: str, message: str) -> None:
+def test_mistakes_in_story_triggers(resource: Resource, path: str, message: str) -> None:
     """STY-051"""
-    assert said(given) == [(path, message, INVALID)]
+    assert said(resource) == [(path, message, INVALID)]
 
 
 def test_story_triggers_in_order() -> None:
@@ -400,7 +400,7 @@ def test_a_request_may_not_use_an_impulse_of_another_namespace() -> None:
 
 def test_a_story_that_a_trigger_names_must_exist() -> None:
     """STY-051"""
-    assert [one[1] for one in said(trigger(KEYED), shelf())] == ["referenced story 'default/tale' not found"]
+    assert [problem[1] for problem in said(trigger(KEYED), shelf())] == ["referenced story 'default/tale' not found"]
 
 
 def test_a_trigger_never_changes() -> None:
@@ -422,7 +422,7 @@ def claim(name: str = "", **spec: Any) -> Resource:
 
 
 @pytest.mark.parametrize(
-    ("given", "path", "message"),
+    ("effect_claim", "path", "message"),
     [
         (claim(stepRunRef=None), "spec", "spec.stepRunRef.name is required"),
         (claim(effectKey=""), "spec", "spec.effectKey is required"),
@@ -482,9 +482,9 @@ def claim(name: str = "", **spec: Any) -> Resource:
         ),
     ],
 )
-def test_mistakes_in_effect_claims(given: Resource, path: str, message: str) -> None:
+def test_mistakes_in_effect_claims(effect_claim: Resource, path: str, message: str) -> None:
     """STY-052"""
-    assert said(given, CLAIMED) == [(path, message, INVALID)]
+    assert said(effect_claim, CLAIMED) == [(path, message, INVALID)]
 
 
 def test_effect_claims_in_order() -> None:
@@ -528,6 +528,6 @@ DONE = {"acquireTime": EARLY, "completionStatus": "completed", "completedAt": LA
 )
 def test_how_effect_claims_change(old: dict[str, Any], new: dict[str, Any], message: str | None) -> None:
     """STY-052, STY-170"""
-    found = [one[1] for one in said(claim(**new), CLAIMED, stored=claim(**old))]
+    messages = [problem[1] for problem in said(claim(**new), CLAIMED, stored=claim(**old))]
 
-    assert found == ([] if message is None else [message])
+    assert messages == ([] if message is None else [message])

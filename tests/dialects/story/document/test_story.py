@@ -419,9 +419,9 @@ def test_all_problems_are_told_in_the_order_of_the_text() -> None:
     """STY-019: line and column from 1."""
     text = story("pattern: no\nsteps:\n- {name: a}\n- {name: a, ref: e,\n   needs: [z]}\npolicy: {priority: -1}")
 
-    found = problems(text)
+    reported = problems(text)
 
-    assert [(one.line, one.column, one.path) for one in found if one.severity == "error"] == [
+    assert [(problem.line, problem.column, problem.path) for problem in reported if problem.severity == "error"] == [
         (5, 12, "spec.pattern"),
         (7, 5, "spec.steps[0]"),
         (8, 12, "spec.steps[1].name"),
@@ -436,7 +436,7 @@ def test_kubernetes_fields_are_one_warning_for_the_whole_resource() -> None:
         "steps: [{name: a, ref: e, id: b, execution: {resources: {}, serviceAccountName: x, job: {backoffLimit: 3}}}]"
     )
 
-    assert [one for one in warnings(text) if one[2] == "KubernetesOnly"] == [
+    assert [warning for warning in warnings(text) if warning[2] == "KubernetesOnly"] == [
         (
             "spec.steps[0].id",
             "these fields only apply to Kubernetes and are ignored: spec.steps[0].id, "

@@ -155,9 +155,11 @@ def test_a_template_says_where_it_is_wrong() -> None:
     """STY-035: place in the document, and in the template."""
     from tests.dialects.story.document.resource_texts import problems
 
-    (found,) = (one for one in problems(with_("{{ inputs.x }} {{ nope 3 }}")) if one.severity == "error")
+    (problem,) = (
+        candidate for candidate in problems(with_("{{ inputs.x }} {{ nope 3 }}")) if candidate.severity == "error"
+    )
 
-    assert (found.line, found.path, found.hint) == (5, AT, "At 1:19 of the template.")
+    assert (problem.line, problem.path, problem.hint) == (5, AT, "At 1:19 of the template.")
 
 
 @pytest.mark.parametrize(
@@ -177,9 +179,9 @@ def test_a_template_says_where_it_is_wrong() -> None:
 )
 def test_an_unknown_step_in_if_or_with_is_an_error(text: str, path: str) -> None:
     """STY-043, STY-055: a step of a later block is unknown as well."""
-    ((found, message, code),) = errors(text)
+    ((place, message, code),) = errors(text)
 
-    assert (found, code) == (path, INVALID)
+    assert (place, code) == (path, INVALID)
     assert "references unknown step 'zzz' in a template" in message
 
 
@@ -201,7 +203,7 @@ def test_an_unknown_step_in_if_or_with_is_an_error(text: str, path: str) -> None
 def test_aliases_branches_and_earlier_blocks_are_known(text: str) -> None:
     """STY-043, STY-095, STY-138, STY-196"""
     assert errors(text) == []
-    assert [one for one in warnings(text) if one[2] == "Doubtful"] == []
+    assert [warning for warning in warnings(text) if warning[2] == "Doubtful"] == []
 
 
 DOUBTS = [
@@ -237,7 +239,7 @@ DOUBTS = [
 def test_references_that_make_no_edge_are_warnings(text: str, path: str, message: str) -> None:
     """STY-043, STY-054"""
     assert errors(text) == []
-    assert [one for one in warnings(text) if one[2] == "Doubtful"] == [(path, message, "Doubtful")]
+    assert [warning for warning in warnings(text) if warning[2] == "Doubtful"] == [(path, message, "Doubtful")]
 
 
 @pytest.mark.parametrize(
@@ -255,7 +257,7 @@ def test_references_that_make_no_edge_are_warnings(text: str, path: str, message
 def test_a_plain_text_that_can_never_be_true_is_a_warning(text: str, path: str) -> None:
     """STY-281"""
     assert errors(text) == []
-    ((where, message, _),) = [one for one in warnings(text) if one[2] == "Doubtful"]
+    ((where, message, _),) = [warning for warning in warnings(text) if warning[2] == "Doubtful"]
     assert where == path
     assert "can never be true" in message
 
@@ -263,7 +265,9 @@ def test_a_plain_text_that_can_never_be_true_is_a_warning(text: str, path: str) 
 @pytest.mark.parametrize("word", ["true", " YES ", "0", "n", "", "{{ inputs.ready }}"])
 def test_words_for_true_and_false_are_no_warning(word: str) -> None:
     """STY-061, STY-281"""
-    assert [one for one in warnings(steps(f"{{name: a, ref: e, if: {word!r}}}")) if one[2] == "Doubtful"] == []
+    assert [
+        warning for warning in warnings(steps(f"{{name: a, ref: e, if: {word!r}}}")) if warning[2] == "Doubtful"
+    ] == []
 
 
 def test_one_broken_template_does_not_hide_what_others_read() -> None:

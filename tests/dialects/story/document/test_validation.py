@@ -48,21 +48,21 @@ def test_resources_of_one_text_know_each_other_in_any_order() -> None:
     judged = validate(TOGETHER.encode())
 
     assert judged.problems == ()
-    assert [one["kind"] for one in judged.resources] == ["Story", "Engram", "EngramTemplate"]
+    assert [resource["kind"] for resource in judged.resources] == ["Story", "Engram", "EngramTemplate"]
 
 
 def test_problems_of_several_documents_stand_in_the_order_of_the_text() -> None:
     """STY-019"""
     text = TOGETHER.replace("supportedModes: [job]", "suportedModes: [job]").replace("name: a,", "name: A,")
 
-    found = validate(text.encode()).problems
+    reported = validate(text.encode()).problems
 
-    assert [(one.line, one.path) for one in found] == [
+    assert [(problem.line, problem.path) for problem in reported] == [
         (6, "spec.steps[0].name"),
         (17, "spec"),
         (17, "spec.suportedModes"),
     ]
-    assert found[2].message == "unknown field 'suportedModes'; did you mean 'supportedModes'?"
+    assert reported[2].message == "unknown field 'suportedModes'; did you mean 'supportedModes'?"
 
 
 @pytest.mark.parametrize(
@@ -103,10 +103,10 @@ def test_problems_of_several_documents_stand_in_the_order_of_the_text() -> None:
 )
 def test_what_is_no_resource(text: str, path: str, message: str) -> None:
     """STY-001"""
-    found = errors(text)
+    reported = errors(text)
 
-    assert (path, message, INVALID) in found
-    assert len(found) <= 2
+    assert (path, message, INVALID) in reported
+    assert len(reported) <= 2
 
 
 def test_text_that_is_no_yaml_says_where() -> None:
@@ -165,14 +165,16 @@ def test_an_update_that_changes_nothing_is_not_judged_again() -> None:
 
 def test_one_resource_without_text() -> None:
     """STY-019, STY-020"""
-    given = resource("Story", "tale", {"steps": [{"name": "a"}], "pattern": "realtime"})
+    story = resource("Story", "tale", {"steps": [{"name": "a"}], "pattern": "realtime"})
 
-    kept, problems = validate_resource(given)
+    kept, problems = validate_resource(story)
 
     assert kept is not None
     assert kept["spec"]["pattern"] == "streaming"
-    assert [(one.path, one.line, one.severity) for one in problems] == [("spec.steps[0]", None, Severity.ERROR)]
-    assert validate_resource(given, stored=given) == (kept, [])
+    assert [(problem.path, problem.line, problem.severity) for problem in problems] == [
+        ("spec.steps[0]", None, Severity.ERROR)
+    ]
+    assert validate_resource(story, stored=story) == (kept, [])
     assert validate_resource({"kind": "Pod", "apiVersion": "v1"})[0] is None
 
 
@@ -193,13 +195,13 @@ def test_wild_shapes_are_told_and_never_raise() -> None:
         "postExecution",
         "transport",
     )
-    told: list[bool] = []
+    outcomes: list[bool] = []
 
-    def judged(given: dict[str, Any], **more: Any) -> None:
-        kept, problems = validate_resource(given, **more)
-        told.append(bool(problems))
-        assert all(one.message for one in problems)
-        assert kept is not None or any(one.severity is Severity.ERROR for one in problems)
+    def judged(document: dict[str, Any], **more: Any) -> None:
+        kept, problems = validate_resource(document, **more)
+        outcomes.append(bool(problems))
+        assert all(problem.message for problem in problems)
+        assert kept is not None or any(problem.severity is Severity.ERROR for problem in problems)
 
     for value in wild:
         for name in names:
@@ -223,9 +225,9 @@ def test_wild_shapes_are_told_and_never_raise() -> None:
             "EffectClaim",
             "ReferenceGrant",
         ):
-            given = resource(kind, "x", value)
-            judged(given)
-            judged({**given, "metadata": value, "status": value})
+            document = resource(kind, "x", value)
+            judged(document)
+            judged({**document, "metadata": value, "status": value})
             for member in (
                 "templateRef",
                 "storyRef",
@@ -236,6 +238,6 @@ def test_wild_shapes_are_told_and_never_raise() -> None:
                 "with",
                 "streaming",
             ):
-                judged(resource(kind, "x", {member: value, "effectKey": "k", "stepId": "s"}), stored=given)
+                judged(resource(kind, "x", {member: value, "effectKey": "k", "stepId": "s"}), stored=document)
 
-    assert len(told) > 2_000 and sum(told) > 0.8 * len(told), "most of this is no Story"
+    assert len(outcomes) > 2_000 and sum(outcomes) > 0.8 * len(outcomes), "most of this is no Story"
