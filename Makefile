@@ -25,7 +25,7 @@ QUICK := tests/architecture tests/analysis tests/editor tests/kernel tests/docum
   tests/dialects/flow/test_cases.py tests/dialects/playbook/test_cases.py tests/dialects/story/test_cases.py \
   tests/engine/test_deciding.py tests/engine/test_recovery.py tests/stores/test_sqlite.py \
   tests/workers/test_runner.py tests/providers/test_registry.py tests/services/test_cron.py tests/views \
-  tests/cli/test_ps.py tests/streams/test_messages.py tests/server/test_manners.py
+  tests/cli/test_ps.py tests/streams/test_messages.py tests/server/test_request_rules.py
 
 CHAOS := tests/journeys/test_many_servers.py
 

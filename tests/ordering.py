@@ -29,7 +29,7 @@ WAITING = {
     "tests/server/test_no_engine.py": 9,
     "tests/streams/test_examples.py": 9,
     "tests/server/test_access.py": 8,
-    "tests/server/test_acts.py": 8,
+    "tests/server/test_audit_log.py": 8,
     "tests/cli/test_schedules.py": 7,
     "tests/server/test_runs.py": 6,
     "tests/server/test_traces.py": 6,

@@ -38,7 +38,7 @@ def in_deciding_threads() -> int:
     return sum(thread.name.startswith("perdure-deciding") for thread in threading.enumerate())
 
 
-async def test_a_dear_turn_is_decided_in_a_thread_with_the_same_outcome(tmp_path: Path) -> None:
+async def test_an_expensive_turn_is_decided_in_a_thread_with_the_same_outcome(tmp_path: Path) -> None:
     """Invariant 29; the run is new, so what is dropped is its beginning."""
     async with World(tmp_path, spoken=languages()) as world:
         run = await world.start(flow({"r": returns(EXPENSIVE)}))
@@ -58,7 +58,7 @@ async def test_a_cheap_turn_needs_no_thread(tmp_path: Path) -> None:
         assert in_deciding_threads() == before
 
 
-async def test_a_turn_that_becomes_dear_later_is_folded_first(tmp_path: Path) -> None:
+async def test_a_turn_that_becomes_expensive_later_is_folded_first(tmp_path: Path) -> None:
     """Invariant 29: the beginning is recorded, the expensive move follows after a wait."""
     document = flow(
         {"wait": {"action": "Sleep", "for": "PT5S", "next": "r"}, "r": returns(EXPENSIVE)},
@@ -70,7 +70,7 @@ async def test_a_turn_that_becomes_dear_later_is_folded_first(tmp_path: Path) ->
         assert await run.result() == ANSWER
 
 
-async def test_the_event_loop_goes_on_while_a_dear_turn_is_decided(tmp_path: Path) -> None:
+async def test_the_event_loop_goes_on_while_an_expensive_turn_is_decided(tmp_path: Path) -> None:
     """Invariant 29: ten cheap runs begin and end while one expensive turn is being decided."""
     ended: list[str] = []
     async with World(tmp_path, spoken=languages()) as world:
@@ -118,7 +118,7 @@ async def test_the_pump_gives_way_between_runs(tmp_path: Path, monkeypatch: pyte
         assert [await run.result() for run in runs] == list(range(20))
 
 
-def test_what_is_dear_here_is_not_too_dear_altogether() -> None:
+def test_what_is_expensive_here_is_not_too_expensive_to_decide() -> None:
     """Invariant 29: where work goes on is one thing, whether it is too much another."""
     from perdure.expressions.cel import compile_program
     from perdure.expressions.gotemplate import compile_template
@@ -256,7 +256,7 @@ async def test_other_runs_are_taken_in_while_a_long_one_is_folded(tmp_path: Path
         assert [await run.result() for run in runs] == [1, 1, 1, 1]
 
 
-async def test_a_fork_that_proves_dear_is_decided_in_a_thread(tmp_path: Path) -> None:
+async def test_a_fork_that_proves_expensive_is_decided_in_a_thread(tmp_path: Path) -> None:
     """Invariant 29: what it has lived is folded again, although no store has it yet."""
     language = Observed()
     loops = flow({"wait": {"action": "Sleep", "for": "PT1S", "next": "r"}, "r": returns(EXPENSIVE)})
@@ -346,7 +346,7 @@ workflow:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("language", DEAR_DOCUMENTS)
-async def test_a_second_run_is_held_up_for_less_than_50_ms_by_a_dear_one(tmp_path: Path, language: str) -> None:
+async def test_a_second_run_is_held_up_for_less_than_50_ms_by_an_expensive_one(tmp_path: Path, language: str) -> None:
     """Invariant 29, by the clock, and so on a quiet machine. What is ours comes back each time, its noise does not."""
     begun: list[float] = []
 

@@ -22,7 +22,7 @@ from perdure.stores.pool_tasks import ANSWERS_KEPT, LeaseRequest, TaskLease
 from perdure.stores.protocol import StoredRun
 from perdure.testing import World
 from tests.engine.documents import drill
-from tests.engine.test_words import elsewhere
+from tests.engine.test_control_messages import elsewhere
 
 CALL = drill({"call": "train", "pool": "gpu", "save": "x"}, {"return": "$x"})
 DONE = Succeeded(b'"done"')

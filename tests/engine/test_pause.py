@@ -14,7 +14,7 @@ from perdure.testing import RunInWorld, World
 from perdure.views.runs.run_status import run_status
 from tests.engine.documents import drill
 from tests.engine.scenes import make_world
-from tests.engine.test_words import elsewhere, gate, phase, playbook, story
+from tests.engine.test_control_messages import elsewhere, gate, phase, playbook, story
 
 pytestmark = pytest.mark.every_store
 

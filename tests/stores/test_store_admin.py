@@ -1,4 +1,4 @@
-"""How a store stands, and how its schema is brought up to date under those who use it."""
+"""The figures and the state of a store, and how its schema is upgraded while other processes use it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

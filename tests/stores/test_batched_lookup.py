@@ -1,4 +1,4 @@
-"""Questions that come together are answered together."""
+"""Lookups that arrive together are answered by one query."""
 
 import asyncio
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Documents are judged among what stands around them: what was applied, and what a catalog answers."""
+"""Documents are validated in their context: what was applied with them, and what a catalog answers."""
 
 import asyncio
 from collections.abc import Sequence

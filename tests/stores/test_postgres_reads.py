@@ -1,4 +1,4 @@
-"""Short questions to PostgreSQL, asked on the event loop while it goes on."""
+"""Short queries to PostgreSQL that are answered on the event loop, without blocking it."""
 
 import asyncio
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Words and deadlines: what was acknowledged counts, or was refused, or left a trace. Invariants 1, 8 and 26."""
+"""Control messages and deadlines: what was acknowledged counts, was refused, or left a trace (invariants 1, 8, 26)."""
 
 import asyncio
 from collections.abc import AsyncIterator
