@@ -9,6 +9,7 @@ import logging
 import sys
 from typing import TextIO
 
+from perdure.kernel.secrets.secret_masking import without_secrets
 from perdure.providers.text import Capture, Echo, at_work
 
 NOT_OURS = ("perdure", "asyncio", "httpx", "httpcore", "urllib3", "concurrent")
@@ -23,7 +24,8 @@ def install_capture(echo: Echo | None = None) -> None:
     sys.stdout, sys.stderr = _TaskStream(stdout, "stdout"), _TaskStream(stderr, "stderr")
     root.addHandler(handler)
     root.setLevel(min(level or logging.INFO, logging.INFO))
-    Capture.is_on, Capture.echo = True, echo
+    Capture.is_on = True
+    Capture.echo = None if echo is None else lambda path, text: echo(path, without_secrets(text))
 
     def restore() -> None:
         root.removeHandler(handler)

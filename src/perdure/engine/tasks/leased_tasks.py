@@ -21,6 +21,7 @@ from perdure.engine.runs import run_views
 from perdure.engine.runs.effects import recorded_answer
 from perdure.engine.slot import ELSEWHERE
 from perdure.engine.tasks.lease_errors import LeaseAnswered, LeaseGone, OwnerSilent
+from perdure.engine.tasks.shown_secrets import recordable, recordable_line
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.errors import Conflict, RunNotFound
@@ -175,7 +176,9 @@ class LeasedTasks:
             self._check_same(lease, answer)
             return
         task, delivery, now = lease.task, lease.delivery, self._clock.now()
-        result: i.Input = i.TaskResult(task, parcel_of(lease).assignment.attempt, delivery, outcome)
+        assignment = parcel_of(lease).assignment
+        outcome = recordable(assignment, outcome)
+        result: i.Input = i.TaskResult(task, assignment.attempt, delivery, outcome)
         if was_alone:  # the process that it had to itself is gone
             result = i.TaskLost(task, delivery, getattr(outcome, "message", ""), LossKind.ALONE)
         until = now + ANSWERS_KEPT
@@ -309,7 +312,7 @@ class LeasedTasks:
 
         def log(level: str, text: str, fields: dict[str, Any], number: int | None) -> None:
             self._lines[lease.lease] = number or self._lines.get(lease.lease, 0) + 1
-            recorder.add_line(assignment, self._lines[lease.lease], level, text, fields)
+            recorder.add_line(assignment, self._lines[lease.lease], level, *recordable_line(text, fields))
 
         return log
 

@@ -11,6 +11,7 @@ from perdure.engine.commands import lost
 from perdure.engine.context import EngineContext
 from perdure.engine.decision_threads import ShortTurns
 from perdure.engine.slot import Mail, Slot
+from perdure.engine.tasks.shown_secrets import recordable, recordable_line
 from perdure.kernel import inputs as i
 from perdure.kernel.errors import Conflict
 from perdure.kernel.json_values.large_values import HASHED_IN_THREAD, LargeValues, extract_from_outcome, takes_long
@@ -80,6 +81,7 @@ class TaskPort(msgspec.Struct, eq=False, gc=False):
     def log(self, level: str, message: str, fields: dict[str, Any]) -> None:
         assignment = self._assignment
         self._lines += 1
+        message, fields = recordable_line(message, fields)
         self._recorder.add_line(assignment, self._lines, level, message, fields)
         number = logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
         extra = {"run": assignment.run, "path": assignment.path, "fields": fields, "trace": assignment.traceparent}
@@ -195,7 +197,7 @@ class TaskRecorder:
         recorded: Callable[[], None] | None = None,
         values: LargeValues = (),
     ) -> None:
-        outcome, more = extract_from_outcome(outcome)
+        outcome, more = extract_from_outcome(recordable(assignment, outcome))
         values += more
         if values:
             self._scheduler.dispatcher.has_large_result(assignment.run)
@@ -204,7 +206,8 @@ class TaskRecorder:
         self._scheduler.offer(assignment.run, Mail(self._clock.now(), 0, result, None, 0, reply, values))
 
     def offer_result(self, assignment: Assignment, outcome: Outcome) -> None:
-        result = i.TaskResult(assignment.task, assignment.attempt, assignment.delivery, outcome)
+        kept = recordable(assignment, outcome)
+        result = i.TaskResult(assignment.task, assignment.attempt, assignment.delivery, kept)
         self._scheduler.offer(assignment.run, Mail(self._clock.now(), 0, result))
 
     def unrecorded_bytes(self, run: RunId) -> int:

@@ -16,19 +16,80 @@ if TYPE_CHECKING:
 
 # Masking what looks like a secret in a text, whatever its origin, and shortening the text.
 
-# Every repetition is bounded, so that no text can make the search slow.
-_HEADER = lazy_regex(r"(?i)(authorization[\"']?\s{0,9}[:=]\s{0,9}[\"']?)(?:(bearer|basic|token)\s{1,9})?[^\s\"',;]+")
+# Every repetition is bounded, so that no text can make the search slow, and each pattern begins with a set of letters,
+# which is what Python's matcher looks for quickly.
+_VALUE = r"(?:\"[^\"\n]{1,999}\"|'[^'\n]{1,999}'|\\{0,3}[\"']?[^\s\"',;&]+)"
+_HEADER = lazy_regex(
+    r"([aA](?i:uthorization)[\"']?\s{0,9}[:=]\s{0,9}[\"']?)(?:[A-Za-z][\w-]{0,30}[ \t]{1,9})?[^\s\"',;]+"
+)
 _NAMED = lazy_regex(
-    r"(?i)((?:api[_-]?key|access[_-]?key|token|passwd|password|secret|credential)[\w.-]{0,40}[\"']?\s{0,9}[:=]"
-    r"\s{0,9}[\"']?)[^\s\"',;&]+"
+    r"([aAcCpPsStT](?i:pi[_-]?key|ccess[_-]?key|oken|asswd|assword|ecret|redential)[\w.-]{0,40}"
+    r"\\{0,3}[\"']?\s{0,9}[:=]\s{0,9})" + _VALUE
+)
+_IN_A_URL = lazy_regex(r"(://[^\s/:@?#]{0,99}:)[^\s/@]{1,999}(?=@)")
+_NAME = lazy_regex(
+    r"[aAcCpPsStT](?i:pi[_-]?key|ccess[_-]?key|oken|asswd|assword|ecret|redential|uthorization)[\w.-]{0,40}\Z"
 )
 
 
 def without_secrets(text: str) -> str:
-    if ":" not in text and "=" not in text:  # neither can occur without one
+    """The text without what looks like a secret: `password=…`, `Authorization: …`, the password of an address."""
+    if ":" not in text and "=" not in text:  # none can occur without one
         return text
     masked = _HEADER.sub(lambda m: m.group(1) + "[REDACTED]", text)
-    return _NAMED.sub(lambda m: m.group(1) + "[REDACTED]", masked)
+    masked = _NAMED.sub(lambda m: m.group(1) + "[REDACTED]", masked)
+    return _IN_A_URL.sub(lambda m: m.group(1) + "[REDACTED]", masked) if "://" in masked else masked
+
+
+def data_without_secrets(value: Any) -> Any:
+    """The same for each text in a value, and for each text whose name is that of a secret."""
+    match value:
+        case str():
+            return without_secrets(value)
+        case dict():
+            return {
+                name: "[REDACTED]" if type(part) is str and _NAME.search(str(name)) else data_without_secrets(part)
+                for name, part in value.items()
+            }
+        case list() | tuple():
+            return [data_without_secrets(part) for part in value]
+        case _:
+            return value
+
+
+_LARGE_DETAILS = 64 * 1024  # bytes
+_LONG_MEMBER = 8 * 1024  # bytes; more than people are shown of it
+
+
+def failure_without_secrets(outcome: Outcome) -> Outcome:
+    """A failure as it may be recorded where what it says is for people (STY-259)."""
+    match outcome:
+        case Failed(code, message, retryable, details, previous):
+            inner = details and jsontext.encode(data_without_secrets(_details(details)))
+            return Failed(code, without_secrets(message), retryable, inner, previous)
+        case _:
+            return outcome
+
+
+def _details(text: bytes) -> Any:
+    """The details of a failure; of large ones only the short members."""
+    if len(text) <= _LARGE_DETAILS:
+        return jsontext.decode(text)
+    try:
+        members = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except msgspec.DecodeError:  # it is no object
+        return _size_alone(text)
+    return {
+        name: _size_alone(part) if len(bytes(part)) > _LONG_MEMBER else jsontext.decode(bytes(part))
+        for name, part in list(members.items())[:_MOST_MEMBERS]
+    }
+
+
+_MOST_MEMBERS = 100
+
+
+def _size_alone(text: bytes | msgspec.Raw) -> dict[str, Any]:
+    return {"truncated": True, "sizeBytes": len(bytes(text))}
 
 
 def cut(text: str, most: int) -> str:

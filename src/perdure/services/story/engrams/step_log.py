@@ -10,7 +10,7 @@ from typing import Any
 
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.json_values import jsontext
-from perdure.kernel.secrets.secret_masking import cut, without_secrets
+from perdure.kernel.secrets.secret_masking import cut, data_without_secrets, without_secrets
 from perdure.providers.context import BlockingContext, SecretSource, TaskContext
 from perdure.providers.text import MARGIN
 
@@ -82,6 +82,6 @@ def _size_of(line: dict[str, Any]) -> int:
 def _cut(line: dict[str, Any]) -> dict[str, Any]:
     short = {**line, "message": cut(without_secrets(line["message"]), LONGEST_LINE)}
     if "fields" in line:
-        fields = line["fields"].items()
-        short["fields"] = {name: cut(without_secrets(value), LONGEST_LINE // 4) for name, value in fields}
+        fields = data_without_secrets(line["fields"]).items()
+        short["fields"] = {name: cut(value, LONGEST_LINE // 4) for name, value in fields}
     return short
