@@ -93,8 +93,9 @@ def _find(buckets: str, name: str) -> Bucket:
 def _bucket(buckets: str, url: str) -> Bucket:
     parts = urlsplit(url)
     name = parts.path.strip("/")
-    if parts.scheme not in ("http", "https") or not parts.hostname or not name or "/" in name:
-        message = f"{buckets}: {url!r} is not the address of a bucket (expected e.g. https://HOST/BUCKET)"
+    is_plain = parts.scheme in ("http", "https") and parts.hostname and parts.username is None
+    if not is_plain or not name or "/" in name:  # it may contain keys: it is not shown
+        message = f"{buckets} contains something that is no address of a bucket (expected e.g. https://HOST/BUCKET)"
         raise ObjectStorageFailed(message)
     return Bucket(name, url.rstrip("/"))
 

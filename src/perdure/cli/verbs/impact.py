@@ -18,6 +18,7 @@ from perdure.cli.open_engine import open_observer
 from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Cell, Column, table
+from perdure.kernel.file_modes import write_private
 from perdure.views.runs.run_migration import ImpactVerdict, impact, read_new_document
 from perdure.wiring import load_sources
 
@@ -82,7 +83,8 @@ async def _impact(args: argparse.Namespace, talk: Console) -> int:
             runs = [await observer.resolve(run) for run in args.runs]
             judged = await impact(observer, new, mapping, runs)
     if args.plan:
-        Path(args.plan).write_bytes(msgspec.json.format(msgspec.json.encode(judged["plan"]), indent=2) + b"\n")
+        plan = msgspec.json.format(msgspec.json.encode(judged["plan"]), indent=2)
+        write_private(Path(args.plan), plan + b"\n")
         talk.say(f"{args.plan}: a plan for {_count(_planned(judged))}; `perdure migrate --plan {args.plan} --dry-run`")
     if args.json:
         give_json(judged)

@@ -1,7 +1,6 @@
 """`sim`: many runs of a document in virtual time, with faults drawn from a seed; a failing one is shrunk and kept."""
 
 import argparse
-import os
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from perdure.cli.interrupts import complete
 from perdure.cli.sent_files import SentFiles, share
 from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text
+from perdure.kernel.file_modes import write_private
 from perdure.kernel.json_values import jsontext
 from perdure.services import SIMULATION
 from perdure.wiring import load_sources
@@ -139,8 +139,7 @@ def _faults(text: str) -> list[str]:
 def _keep(args: argparse.Namespace, schedule: bytes) -> str:
     """Write a failing schedule; others cannot read it, because it has the input."""
     place: Path = args.write or Path(args.document).with_suffix(".failing.json")
-    with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(schedule)
+    write_private(place, schedule)
     return str(place)
 
 

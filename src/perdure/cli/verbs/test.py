@@ -20,6 +20,7 @@ from perdure.cli.interrupts import complete
 from perdure.cli.sent_files import SentFiles, share
 from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text
+from perdure.kernel.file_modes import write_private
 from perdure.services import SCENARIO_SUITE
 from perdure.views.drawing import markup
 from perdure.views.drawing.boxes import NodeStatus
@@ -72,7 +73,7 @@ async def _test(args: argparse.Namespace, talk: Console) -> int:
     if not verdicts:
         raise BadUsage(f"no scenario has {args.only!r} in its name")
     if args.junit is not None:
-        args.junit.write_bytes(to_junit(verdicts))
+        write_private(args.junit, to_junit(verdicts))
     if args.json:
         give_json(tested)
     else:

@@ -18,6 +18,7 @@ from perdure.engine.runs import run_views
 from perdure.kernel.codec import Turns
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.events import RunStarted, TaskEnded, TaskScheduled
+from perdure.kernel.file_modes import write_private
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import SECOND, Instant, RunId
 from perdure.kernel.outcomes import Failed, Status, Succeeded
@@ -34,7 +35,9 @@ class ScenarioFiles(msgspec.Struct):
 
 
 async def write_scenario(client: Client, run: RunId, folder: Path) -> ScenarioFiles:
-    """Files of a scenario in the folder, which is created; those of the same name are replaced."""
+    """Files of a scenario in the folder, which is created; those of the same name are replaced. Others cannot read
+    them, because they have the input and the results of the run.
+    """
     row = await client.find(run)
     dialect = run_views.dialect_of(client.languages, row.language)
     turns = await run_views.turns(client.store, dialect, run)
@@ -74,9 +77,9 @@ async def write_scenario(client: Client, run: RunId, folder: Path) -> ScenarioFi
     }
     paths.append(folder / f"{name}.test.json")
     contents.append(msgspec.json.format(jsontext.encode(test), indent=2) + b"\n")
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for path, content in zip(paths, contents, strict=True):
-        path.write_bytes(content)
+        write_private(path, content)
     return ScenarioFiles(paths, left_out)
 
 
