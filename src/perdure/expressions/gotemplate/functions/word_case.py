@@ -1,5 +1,6 @@
 """Words joined in other ways: snake_case, kebab-case, CamelCase. Spaces, `_` and `-` separate words."""
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 from perdure.expressions.gotemplate.functions.letters import lower, to_lower, upper
@@ -7,11 +8,22 @@ from perdure.expressions.gotemplate.functions.library import takes_letters
 from perdure.kernel.lazy_regex import lazy_regex
 
 _JOINTS = lazy_regex(r"[\s_-]+")
+_PIECE = 50_000  # characters in which one call replaces joints
 
 
 def join_words(text: str, joint: str) -> str:
     apart = "".join(joint + char if _begins_a_word(text, at) else char for at, char in enumerate(text))
-    return lower(_JOINTS.sub(joint, apart))
+    return lower("".join(_JOINTS.sub(joint, piece) for piece in _pieces(apart)))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Parts of the text, between which no row of joints is divided."""
+    at = 0
+    while at < len(text):
+        row = _JOINTS.match(text, at + _PIECE - 1)
+        stop = row.end() if row else at + _PIECE
+        yield text[at:stop]
+        at = stop
 
 
 def _begins_a_word(text: str, at: int) -> bool:
