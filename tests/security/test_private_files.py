@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.kernel.file_modes import write_private
+from perdure.engine.private_files import write_private
 from perdure.providers.object_storage import ObjectStorageFailed, read_object
 from tests.cli.commandline import CommandLine
 

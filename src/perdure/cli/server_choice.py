@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from perdure.cli.errors import BadUsage
+from perdure.engine.private_files import write_private
 
 if TYPE_CHECKING:
     from perdure.server.api_client.server_access import ServerAccess
@@ -87,17 +88,7 @@ def write_contexts(contexts: Contexts) -> None:
     """All or nothing, and never readable by others."""
     path = contexts_path()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(contexts), indent=2) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+    write_private(path, msgspec.json.format(msgspec.json.encode(contexts), indent=2) + b"\n")
 
 
 def chosen_server(args: argparse.Namespace) -> ServerChoice | None:

@@ -1,11 +1,5 @@
 """Modes of new files: readable by their owner alone, unless the operator configures otherwise."""
 
-import os
-import stat
-import tempfile
-from contextlib import suppress
-from pathlib import Path
-
 from perdure.kernel.errors import PerdureError
 
 SETTING = "PERDURE_FILE_MODE"
@@ -31,22 +25,3 @@ def private_mode(text: str) -> int:
 def folder_mode(mode: int) -> int:
     """Whoever may read files may also enter the folders that contain them."""
     return mode | (mode & 0o444) >> 2
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """All of a file or nothing, that only its owner reads: data of runs are in it.
-
-    Nobody else can have created it: it takes the place of what was there. A device or a pipe is written to.
-    """
-    with suppress(FileNotFoundError):
-        if not stat.S_ISREG(path.stat().st_mode):
-            path.write_bytes(content)
-            return
-    descriptor, name = tempfile.mkstemp(prefix=".perdure-", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink()
-        raise

@@ -95,7 +95,7 @@ def _bucket(buckets: str, url: str) -> Bucket:
     name = parts.path.strip("/")
     is_plain = parts.scheme in ("http", "https") and parts.hostname and parts.username is None
     if not is_plain or not name or "/" in name:  # it may contain keys: it is not shown
-        message = f"{buckets} contains something that is no address of a bucket (expected e.g. https://HOST/BUCKET)"
+        message = f"{buckets} contains an entry that is not the address of a bucket (expected e.g. https://HOST/BUCKET)"
         raise ObjectStorageFailed(message)
     return Bucket(name, url.rstrip("/"))
 

@@ -18,6 +18,7 @@ import msgspec
 
 import perdure
 from perdure.engine.clock import until_beat
+from perdure.engine.private_files import write_private
 from perdure.engine.resources.catalog import Catalog
 from perdure.engine.resources.document_validation import DocumentValidator
 from perdure.kernel.errors import PerdureError
@@ -27,7 +28,7 @@ from perdure.server.application import ApiServer
 from perdure.server.authentication import Authentication, is_loopback, listened_hosts
 from perdure.server.connection_counts import ConnectionCounts
 from perdure.server.console_files import read_console
-from perdure.server.data_folder import data_folder, write_private
+from perdure.server.data_folder import data_folder
 from perdure.server.group_figures import GroupFigures
 from perdure.server.hook_settings import Hook
 from perdure.server.limits import OidcTable, RequestLimits

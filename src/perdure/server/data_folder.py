@@ -43,18 +43,3 @@ def _check(path: Path, forbidden: int) -> None:
         raise DataFolderUnsafe(f"{path} is a link of another user")
     if stat.S_IMODE(status.st_mode) & forbidden:
         raise DataFolderUnsafe(f"{path} may be used by others (mode {stat.S_IMODE(status.st_mode):o})")
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Whole or not at all, for nobody else's eyes."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(path)
-    except BaseException:
-        scratch.unlink(missing_ok=True)
-        raise

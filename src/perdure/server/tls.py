@@ -8,8 +8,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+from perdure.engine.private_files import write_private
 from perdure.kernel.errors import PerdureError
-from perdure.server.data_folder import write_private
 
 CA_LASTS = timedelta(days=3_650)
 CERTIFICATE_LASTS = timedelta(days=90)

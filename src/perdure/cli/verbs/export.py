@@ -1,9 +1,7 @@
 """`export`: a run in one file, to be opened anywhere: document, history, values, logs, and the runs below it."""
 
 import argparse
-import os
 import sys
-import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import open_access
 from perdure.cli.stdout import give_json
+from perdure.engine.private_files import replace_private
 from perdure.engine.runs.capsule_writer import write_capsule
 from perdure.views.access import NoParameters, StoreAccess
 from perdure.views.runs.run_capsule import CAPSULE, CapsuleText
@@ -74,20 +73,11 @@ async def _print(lines: AsyncIterator[bytes]) -> str:
 
 
 async def _write(lines: AsyncIterator[bytes], path: Path) -> str:
-    """All of the file or nothing; others cannot read it, nor create it before us."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    partial = Path(name)
     last = b""
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            async for line in lines:
-                file.write(line)
-                last = line
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replace_private(path) as file:
+        async for line in lines:
+            file.write(line)
+            last = line
     return _digest_of(last)
 
 

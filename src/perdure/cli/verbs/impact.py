@@ -18,7 +18,7 @@ from perdure.cli.open_engine import open_observer
 from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Cell, Column, table
-from perdure.kernel.file_modes import write_private
+from perdure.engine.private_files import write_private
 from perdure.views.runs.run_migration import ImpactVerdict, impact, read_new_document
 from perdure.wiring import load_sources
 

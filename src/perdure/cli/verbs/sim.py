@@ -18,7 +18,7 @@ from perdure.cli.interrupts import complete
 from perdure.cli.sent_files import SentFiles, share
 from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text
-from perdure.kernel.file_modes import write_private
+from perdure.engine.private_files import write_private
 from perdure.kernel.json_values import jsontext
 from perdure.services import SIMULATION
 from perdure.wiring import load_sources

@@ -20,7 +20,7 @@ from perdure.cli.interrupts import complete
 from perdure.cli.sent_files import SentFiles, share
 from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text
-from perdure.kernel.file_modes import write_private
+from perdure.engine.private_files import write_private
 from perdure.services import SCENARIO_SUITE
 from perdure.views.drawing import markup
 from perdure.views.drawing.boxes import NodeStatus

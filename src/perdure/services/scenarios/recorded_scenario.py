@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 
 from perdure.engine.client import Client
+from perdure.engine.private_files import write_private
 from perdure.engine.runs import run_views
 from perdure.kernel.codec import Turns
 from perdure.kernel.errors import PerdureError
 from perdure.kernel.events import RunStarted, TaskEnded, TaskScheduled
-from perdure.kernel.file_modes import write_private
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import SECOND, Instant, RunId
 from perdure.kernel.outcomes import Failed, Status, Succeeded
