@@ -518,6 +518,33 @@ def test_fields_of_core_kinds_have_managers(api: Api) -> None:
     assert owners_of(forced) == {"two": {"f:metadata": {"f:labels": {"f:team": {}}}}}
 
 
+def test_a_watch_of_namespaces_tells_of_those_that_the_token_sees(server: Server, api: Api) -> None:
+    """From a version on, a watch told the names, labels and annotations of all others as they changed."""
+    made = api("POST", "/api/v1/tokens", {"name": "seer", "role": "viewer", "namespaces": ["seen"]})
+    viewer, place = Api(server.url, made.json["token"]), "/api/v1/namespaces"
+    begin = viewer("GET", place).json["metadata"]["resourceVersion"]
+    versions = {}
+    for name in ("hidden", "seen"):
+        body = {"metadata": {"name": name, "annotations": {"note": f"about {name}"}}}
+        versions[name] = created(api, place, body)["metadata"]["resourceVersion"]
+    assert api("DELETE", f"{place}/hidden").status == 200
+    created(api, place, {"metadata": {"name": "hidden"}})
+    with closing(watch(viewer, f"{place}?watch=true&resourceVersion={begin}&timeoutSeconds=1")) as told:
+        assert [(event["type"], event["object"]["metadata"]["name"]) for event in told] == [("ADDED", "seen")]
+    hidden = f"{place}?watch=true&timeoutSeconds=1&fieldSelector=metadata.name=hidden&resourceVersion="
+    for version in (begin, versions["hidden"], "0"):
+        with closing(watch(viewer, f"{hidden}{version}")) as told:
+            assert [event["object"].get("reason") for event in told] in ([], ["Expired"])
+
+
+def test_an_idempotency_key_of_a_dry_run_is_not_one_of_the_act(api: Api) -> None:
+    """The parameters of the address were not compared: the act was answered as done, and was not."""
+    body = {"metadata": {"name": "tried"}, "data": {"k": "v"}}
+    assert api("POST", f"{CONFIG_MAPS}?dryRun=All", body, Idempotency_Key="tried").status == 201
+    assert refused(api("POST", CONFIG_MAPS, body, Idempotency_Key="tried")) == (409, "Conflict")
+    assert api("POST", CONFIG_MAPS, body, Idempotency_Key="tried-2").status == 201
+
+
 def test_every_write_of_an_entry_says_who_has_set_its_fields(server: Server, api: Api) -> None:
     """SRV-079: also one that does not come through this API; watches tell it as well; StoryTriggers have managers."""
     body = {"apiVersion": "bubustack.io/v1alpha1", "kind": "Story", **story("ours")}

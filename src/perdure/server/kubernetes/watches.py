@@ -11,6 +11,7 @@ from perdure.kernel.errors import UnfitInput
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import RunId
 from perdure.server.calls import EventStream
+from perdure.server.kubernetes.discovery import NAMESPACE
 from perdure.server.kubernetes.printed_tables import partial_object, table, wants_metadata, wants_table
 from perdure.server.kubernetes.run_resources import is_before
 from perdure.server.kubernetes.selectors import (
@@ -93,6 +94,8 @@ class Watch:
             position, seen, self._knows_all = page.last, list_version(page.last), True
             behind: Sequence[Any] | None = []
             while behind is not None:
+                if not self._is_allowed():
+                    return
                 async with self._tail.listing:  # who watches begins with a list, and many begin at once
                     items, behind = await self._objects.page(self._namespace, self._selection, LISTED_AT_ONCE, behind)
                     lines = [self._listed(item, seen) for item in items]
@@ -107,8 +110,9 @@ class Watch:
             position = max(position, page.floor)
         ends_at = clock() + min(self._query.timeout_seconds or LONGEST, LONGEST)
         told_at = clock()
-        authentication = self._call.server.authentication
         async for changes in self._tail.follow(position):
+            if not self._is_allowed():
+                return
             for change in changes:
                 for changed in await self._changes(change):
                     if changed.version > seen and (line := self._event(changed)) is not None:
@@ -123,8 +127,11 @@ class Watch:
                 if self._query.allow_watch_bookmarks:  # where the next watch goes on
                     yield self._bookmark(seen)
                 return
-            if not authentication.tokens.is_valid(self._call.caller):
-                return
+
+    def _is_allowed(self) -> bool:
+        """Whether the watcher may still see what they could see when they came."""
+        is_allowed: bool = self._call.server.authentication.tokens.is_valid(self._call.caller)
+        return is_allowed
 
     async def _read_version(self, version: int, last: int) -> int:
         """The same as a version of the feed: what has happened since is told. `last`: the feed's last position."""
@@ -132,7 +139,8 @@ class Watch:
         if position is not None:
             return list_version(position)
         name = self._selection.fields.equal.get("metadata.name")
-        if name is not None and (self._namespace is not None or not self._kind.has_namespace):
+        is_one = name is not None and (self._namespace is not None or not self._kind.has_namespace)
+        if name is not None and is_one and self._sees(self._namespace or "", name):
             with suppress(ResourceNotFound):
                 item = await self._objects.get(self._namespace or "", name)
                 if item["metadata"].get("resourceVersion") == str(version):  # it did not change for long
@@ -148,6 +156,12 @@ class Watch:
             return []
         return await self._tail.counted(change, self._kind)
 
+    def _sees(self, namespace: str, name: str) -> bool:
+        """Whether the watcher may see this object: a Namespace is under its own name."""
+        if self._kind is NAMESPACE:
+            return self._call.caller.sees(name)
+        return not self._kind.has_namespace or self._call.caller.sees(namespace)
+
     def _version(self) -> int | None:
         text = self._query.resource_version
         return read_number(text) if text else None
@@ -162,10 +176,11 @@ class Watch:
                 return None
             shown = {**shown, "apiVersion": self._kind.api_version, "kind": self._kind.name}
         metadata = shown["metadata"]
-        if self._kind.has_namespace:
-            namespace = metadata.get("namespace", "")
-            if self._namespace not in (None, namespace) or not self._call.caller.sees(namespace):
-                return None
+        namespace = metadata.get("namespace", "")
+        if self._kind.has_namespace and self._namespace not in (None, namespace):
+            return None
+        if not self._sees(namespace, metadata["name"]):
+            return None
         key = _key(shown)
         matched = self._states.get(key)
         if matched is None:
