@@ -56,6 +56,29 @@ def test_a_header_of_very_many_fields_is_refused(server: Server) -> None:
         assert connection.recv(100).startswith(b"HTTP/1.1 431 ")
 
 
+CHUNKED = (
+    b"POST /api/v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+)
+
+
+def test_a_trailer_that_does_not_end_is_cut(server: Server) -> None:
+    """What had arrived of a field was copied with each further piece: 100 MB took 15 s of the event loop."""
+    with _connect(server) as connection:
+        connection.sendall(CHUNKED + b"\r\n2\r\n{}\r\n0\r\nX-Long: ")
+        assert _is_cut(connection, b"a" * 100_000)
+
+
+def test_a_trailer_that_ends_is_not_taken_for_the_head(server: Server) -> None:
+    """Whoever stands in between has judged the head: a trailer told who called, and brought a token."""
+    token = f"Authorization: Bearer {server.admin.token}\r\n".encode()
+    with _connect(server) as connection:
+        connection.sendall(CHUNKED + b"\r\n2\r\n{}\r\n0\r\n" + token + b"\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 401 ")
+    with _connect(server) as connection:
+        connection.sendall(CHUNKED + token + b"\r\n2\r\n{}\r\n0\r\nX-Digest: 0\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 400 ")  # it has a document neither in its body nor by name
+
+
 @pytest.mark.parametrize(
     ("request_text", "trickle"),
     [

@@ -81,6 +81,7 @@ class Connection(HttpToolsProtocol):
     _watch: asyncio.TimerHandle | None = None
     _head = 0  # bytes that arrived since the head began
     _size = 0  # bytes of its fields
+    _beside = 0  # bytes that arrived behind the head since the last ones of the body: the trailer, or nothing at all
     _in_head = True
     _answered_at: float | None = None  # since when no request is under way
     _unread = 0  # bytes of answers that nobody had read at the last look
@@ -101,18 +102,27 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._in_head:
             self._head += len(data)
+        else:
+            self._beside += len(data)
         super().data_received(data)
-        if self._in_head and not self.transport.is_closing():
-            if self._head > self.limits.header:
-                self._refuse(HeaderTooLarge(f"the header has more than {self.limits.header} bytes"))
-            elif self._deadline is None:  # most arrive whole, and need none
-                self._await_head()
+        if self.transport.is_closing():
+            return
+        if not self._in_head:
+            self._check_trailer()
+        elif self._head > self.limits.header:
+            self._refuse(HeaderTooLarge(f"the header has more than {self.limits.header} bytes"))
+        elif self._deadline is None:  # most arrive whole, and need none
+            self._await_head()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         if not self._in_head:  # a further request on the same connection
-            self._head = self._size = 0
+            self._head = self._size = self._beside = 0
             self._in_head = True
+
+    def on_body(self, body: bytes) -> None:
+        self._beside = 0
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
@@ -123,7 +133,8 @@ class Connection(HttpToolsProtocol):
         self._refuse(BadRequest("this is not an HTTP request"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
+        if self._in_head:  # a trailer is not read: whoever stands in between judged the head
+            super().on_header(name, value)
         self._size += len(name) + len(value) + 4
         if self.transport.is_closing():
             return
@@ -145,6 +156,15 @@ class Connection(HttpToolsProtocol):
         if self._watch is not None:
             self._watch.cancel()
         super().handle_websocket_upgrade()
+
+    def _check_trailer(self) -> None:
+        """Its fields are put together piece by piece, which takes the longer the longer they are."""
+        if self._beside <= self.limits.header:
+            return
+        if self.cycle.response_started:
+            self.transport.abort()
+        else:
+            self._refuse(HeaderTooLarge(f"the trailer has more than {self.limits.header} bytes"))
 
     def _await_head(self) -> None:
         self._deadline = self.loop.call_later(self.limits.read_seconds, self._too_slow)
