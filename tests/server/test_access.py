@@ -417,6 +417,11 @@ def test_what_a_proxy_of_ours_says_of_a_caller_counts_and_what_others_say_does_n
             ({"X_Forwarded_For": "203.0.113.9, 198.51.100.7, 10.1.2.3"}, "198.51.100.7"),
             ({"Forwarded": 'for=203.0.113.9, for="[2001:db8::1]:99";host=flows.example'}, "2001:db8::1"),
             ({"X_Forwarded_For": "10.1.2.3, not an address"}, "127.0.0.1"),
+            ({"X_Forwarded_For": "198.51.100.7", "Forwarded": "for=198.51.100.7"}, "198.51.100.7"),
+            (
+                {"X_Forwarded_For": "198.51.100.7", "Forwarded": "for=203.0.113.9"},
+                "127.0.0.1",
+            ),  # one is not the proxy's
         )
         for number, (headers, address) in enumerate(attempts):
             for server, seen in ((behind, address), (plain, "127.0.0.1")):

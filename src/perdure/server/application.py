@@ -33,6 +33,7 @@ from perdure.server.openapi import describe
 from perdure.server.problems import ServerFault, problem_json
 from perdure.server.request_reading import (
     check_accept,
+    digest_of_request,
     idempotency_key,
     largest_body,
     read_body,
@@ -299,6 +300,7 @@ class Application:
         call.query = read_query(route.query, request.scope.get("query_string", b""))
         text = await read_body(request, headers, self._limits_of(caller), is_value=route.takes_value)
         body.set(len(text))
+        await call.check_caller()
         value: Any = None
         key = idempotency_key(headers) if route.takes_key and caller.via != SIGNATURE else None
         if route.is_raw:
@@ -312,7 +314,7 @@ class Application:
         if key is not None:
             call.key = sha256(f"{caller.via}\0{caller.name}\0{key}".encode()).hexdigest()[:32]
         if key is not None and route.is_keyed_by_run:
-            call.body_digest = await done_aside(len(text), partial(_digest, request, value))
+            call.body_digest = await done_aside(len(text), partial(digest_of_request, request, value))
             key = None
         if wants_stream:
             return await self._stream(request, route, call)
@@ -328,6 +330,7 @@ class Application:
             result = await route.handler(call)
         else:
             async with self._expensive_turn(call):
+                await call.check_caller()
                 try:
                     async with asyncio.timeout(route.longest or self._server.limits.expensive_wait * 6):
                         result = await route.handler(call)
@@ -351,7 +354,7 @@ class Application:
         assert call.act is not None
         store, who = self._server.engine.store, f"{call.caller.via} {call.caller.name}"
         now = self._server.engine.clock.now()
-        asked = RequestKeyRow(await done_aside(len(text), partial(_digest, request, value)), now)
+        asked = RequestKeyRow(await done_aside(len(text), partial(digest_of_request, request, value)), now)
         known = await store.request_key(who, key)
         if known is None:
             call.act.key = RequestKey(who, key, asked)
@@ -383,6 +386,7 @@ class Application:
 
     async def _stream(self, request: Request, route: Route, call: ApiCall) -> Response:
         async with self._expensive_turn(call):  # where it continues is looked up in the whole history
+            await call.check_caller()
             result = await route.handler(call)
         return await (make_response(result) if isinstance(result, Answer) else self._followed(request, call, result))
 
@@ -393,8 +397,3 @@ class Application:
         stream.turn = self._turn
         stream.place.enter_context(self._streams.one(call.caller.identity))
         return stream
-
-
-def _digest(request: Request, value: Any) -> bytes:
-    asked = [request.method, request.scope["path"], value]
-    return sha256(jsontext.canonical(asked)).digest()

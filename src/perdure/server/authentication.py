@@ -116,6 +116,13 @@ class AccessTokens:
         row = self._by_name.get(name)
         return row if row is not None and row.is_valid_at(self._engine.clock.now()) else None
 
+    async def is_still_valid(self, caller: Caller) -> bool:
+        """The same as `is_valid`, asked once: the store is read if nobody has looked at it for long."""
+        await self._be_current()
+        if caller.session and await self._engine.store.find_session(caller.session) is None:
+            return False
+        return self.is_valid(caller)
+
     def is_valid(self, caller: Caller) -> bool:
         """Whether the caller is still who they were: asked for streams, again and again."""
         now, asked_at = self._engine.clock.now(), self._note_use()
@@ -200,8 +207,10 @@ class Authentication:
         if not self._proxies or not self._is_proxy(peer):
             return headers, peer
         forwarded = {name: _repeated(scope, name) for name in (b"forwarded", b"x-forwarded-for", b"x-forwarded-host")}
-        hops = [dict(_pairs(hop)) for hop in forwarded[b"forwarded"]]
-        addresses = [hop.get("for", "") for hop in hops] or forwarded[b"x-forwarded-for"]
+        hops, addresses = [dict(_pairs(hop)) for hop in forwarded[b"forwarded"]], forwarded[b"x-forwarded-for"]
+        if hops and addresses and host_of(hops[-1].get("for", "")) != host_of(addresses[-1]):
+            return headers, peer  # the proxy has written one of them, and whoever called it the other
+        addresses = [hop.get("for", "") for hop in hops] or addresses
         host = hops[-1].get("host", "") if hops else "".join(forwarded[b"x-forwarded-host"][-1:])
         if host:
             headers["host"] = host
@@ -241,6 +250,11 @@ class Authentication:
         if row is None:
             self.refuse(address, "the access token is not known here, has expired or was revoked")
         return self.tokens.caller(row)
+
+    async def check_known(self, caller: Caller) -> None:
+        """Whoever was recognized when a request began may not be known any more when it is carried out."""
+        if not await self.tokens.is_still_valid(caller):
+            raise NotAuthenticated("the access token or the session of this request has ended meanwhile")
 
     async def is_stranger(self, headers: Mapping[str, str], address: str, host: str) -> bool:
         """Whether an event needs a signature: no token, no session and no `--anonymous` lets its sender send it."""

@@ -117,6 +117,10 @@ class ApiCall:
     is_gone: Callable[[], Awaitable[bool]] = _stays  # whether the caller has hung up
     act: Act | None = None  # of a request that changes something
 
+    async def check_caller(self) -> None:
+        """Before something is done or told that was waited for: a token may have been revoked meanwhile."""
+        await self.server.authentication.check_known(self.caller)
+
     @property
     def documents(self) -> "Engine":
         """The engine for documents that come with the request."""

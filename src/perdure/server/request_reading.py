@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
@@ -218,6 +219,13 @@ def idempotency_key(headers: Mapping[str, str]) -> str | None:
     if not (1 <= len(key) <= 255 and all("!" <= letter <= "~" for letter in key)):
         raise BadRequest("Idempotency-Key must be 1 to 255 visible ASCII characters")
     return key
+
+
+def digest_of_request(request: Request, value: Any) -> bytes:
+    """Of what is asked for under an Idempotency-Key."""
+    query = request.scope.get("query_string", b"").decode("latin-1")
+    asked = [request.method, request.scope["path"], value]
+    return sha256(jsontext.canonical([*asked, query] if query else asked)).digest()
 
 
 def preferred_wait(headers: Mapping[str, str], longest: int = 60) -> int | None:

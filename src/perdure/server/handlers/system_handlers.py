@@ -213,8 +213,8 @@ async def create_access_token(call: ApiCall) -> Result:
 async def revoke_access_token(call: ApiCall) -> Result:
     call.audit(f"token/{call.path['name']}")
     revoked = await revoke_token(call.engine, call.path["name"], call.caller.namespaces)
+    await call.server.authentication.tokens.read()  # before: it leases nothing more
     await call.engine.store.end_leases(call.path["name"], call.engine.clock.now())
-    await call.server.authentication.tokens.read()
     return Answer(revoked)
 
 

@@ -80,11 +80,12 @@ async def _wait_for_tasks(call: ApiCall, request: LeaseRequest, wait: float) -> 
     while True:
         with call.server.presence.waiting(request):
             leases = await tasks.lease(request, min(SLICE, end - loop.time()), call.is_gone)
-        if leases and await call.is_gone():  # nobody hears of them
+        is_valid = tokens.is_valid(call.caller)
+        if leases and (not is_valid or await call.is_gone()):  # nobody is to hear of them, or does
             for lease in leases:
                 await tasks.release(lease)
             return []
-        if leases or loop.time() >= end or call.server.is_stopping or not tokens.is_valid(call.caller):
+        if leases or loop.time() >= end or call.server.is_stopping or not is_valid:
             return leases
         if await call.is_gone():
             return []

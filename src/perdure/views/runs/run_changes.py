@@ -256,6 +256,8 @@ class ChangeFeed:
                 page = await self._client.store.read_feed(position, MISSED_AT_ONCE)
                 text = b"".join(_message(change) for change in page.changes if matches(filter, change))
                 await asyncio.sleep(REST)
+            if not self._is_allowed(who):  # whoever reads slowly may miss changes for ever
+                return
             if not page.continues(position):
                 position = page.last
                 yield _reset(page)
