@@ -47,7 +47,7 @@ TITLES = {
     422: "Refused",
     429: "Too many requests",
     431: "Header too large",
-    500: "ServerFault in the server",
+    500: "Fault in the server",
     501: "Not offered",
     503: "Not ready",
 }

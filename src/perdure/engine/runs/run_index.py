@@ -233,7 +233,7 @@ class RunIndexes:
 
 async def _former_documents(store: Store, dialect: Dialect, program: Any, row: RunRow) -> list[FormerDocument]:
     """Of a run that was moved, for whoever looks at its past."""
-    (stored,) = await store.load([row.id])
+    stored = await run_views.stored_run(store, row.id)
     execution = await run_views.fold_stored(store, stored, dialect, program)
     if not execution.state.moves_made:
         return []

@@ -70,8 +70,7 @@ async def load(store: Store, dialects: Mapping[str, Dialect], row: RunRow, at: i
         dialect = dialect_of(dialects, row.language)
         program = await program_of(store, dialect, row)
         if at is None:
-            (stored,) = await store.load([row.id])
-            return await fold_stored(store, stored, dialect, program)
+            return await fold_stored(store, await stored_run(store, row.id), dialect, program)
         from perdure.engine.runs.run_index import read_index  # most commands look at the present
 
         seq, is_moved = await read_index(
@@ -81,6 +80,13 @@ async def load(store: Store, dialects: Mapping[str, Dialect], row: RunRow, at: i
         execution = await begin_stored(store, row.id, dialect, recorded, program)
         await told_aside(recorded, lambda: execution.fold(cut(recorded, seq)))
         return execution
+
+
+async def stored_run(store: Store, run: RunId) -> StoredRun:
+    """What is recorded of a run that was there just now."""
+    for stored in await store.load([run]):
+        return stored
+    raise RunNotFound(f"run {run!r} was removed meanwhile")
 
 
 async def begin_stored(store: Store, run: RunId, dialect: Dialect, turns: Turns, program: Any) -> Execution:
