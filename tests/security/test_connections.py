@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -77,6 +77,35 @@ def test_a_trailer_that_ends_is_not_taken_for_the_head(server: Server) -> None:
     with _connect(server) as connection:
         connection.sendall(CHUNKED + token + b"\r\n2\r\n{}\r\n0\r\nX-Digest: 0\r\n\r\n")
         assert connection.recv(100).startswith(b"HTTP/1.1 400 ")  # it has a document neither in its body nor by name
+
+
+LIVE = b'{"live":true}'
+ASKS = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def test_requests_that_wait_for_the_one_before_are_few(server: Server) -> None:
+    """With each answer thousands more were read: a dozen connections, without a token, took 2 GB and all the time."""
+    with _connect(server) as connection:
+        connection.sendall(ASKS * 50)
+        answers = connection.makefile("rb")
+        for _ in range(50):
+            while answers.readline() != b"\r\n":
+                pass
+            assert answers.read(len(LIVE)) == LIVE
+    before = _memory(server)
+    with ExitStack() as held:
+        for _ in range(8):
+            connection = held.enter_context(_connect(server))
+            with suppress(OSError):  # it is cut
+                connection.sendall(ASKS * 20_000)
+        assert _is_cut(connection, ASKS)
+        assert _memory(server) - before < 40_000
+
+
+def _memory(server: Server) -> int:
+    """KiB of the process."""
+    status = Path(f"/proc/{server.process.process.pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
 
 
 @pytest.mark.parametrize(

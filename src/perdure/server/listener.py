@@ -30,6 +30,8 @@ from perdure.views.errors import BadRequest
 
 BACKLOG = 2_048
 MOST_FIELDS = 200  # of the header of a request
+PART = 16 * 1024  # bytes of what has arrived that are read before it is asked whether to go on
+MOST_WAITING = 100  # requests of a connection that wait for the answer to the one before
 DESCRIPTORS_OF_THE_ENGINE = 1_024  # that connections leave to stores, tasks and subprocesses, if there are that many
 
 
@@ -83,6 +85,7 @@ class Connection(HttpToolsProtocol):
     _size = 0  # bytes of its fields
     _beside = 0  # bytes that arrived behind the head since the last ones of the body: the trailer, or nothing at all
     _in_head = True
+    _is_passed_on = False  # to another protocol
     _answered_at: float | None = None  # since when no request is under way
     _unread = 0  # bytes of answers that nobody had read at the last look
 
@@ -100,12 +103,18 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        for begin in range(0, len(data), PART):  # it may be thousands of requests
+            self._read(data[begin : begin + PART])
+            if self._is_passed_on or self.transport.is_closing():
+                return
+
+    def _read(self, data: bytes) -> None:
         if self._in_head:
             self._head += len(data)
         else:
             self._beside += len(data)
         super().data_received(data)
-        if self.transport.is_closing():
+        if self._is_passed_on or self.transport.is_closing():
             return
         if not self._in_head:
             self._check_trailer()
@@ -147,6 +156,8 @@ class Connection(HttpToolsProtocol):
         self._in_head = False
         self._answered_at = None
         self._end_deadline()
+        if len(self.pipeline) >= MOST_WAITING:
+            self.transport.abort()
         if not self.transport.is_closing():
             super().on_headers_complete()
 
@@ -155,15 +166,14 @@ class Connection(HttpToolsProtocol):
         self._end_deadline()
         if self._watch is not None:
             self._watch.cancel()
+        self._is_passed_on = True
         super().handle_websocket_upgrade()
 
     def _check_trailer(self) -> None:
         """Its fields are put together piece by piece, which takes the longer the longer they are."""
-        if self._beside <= self.limits.header:
-            return
-        if self.cycle.response_started:
+        if self._beside > self.limits.header and self.cycle.response_started:
             self.transport.abort()
-        else:
+        elif self._beside > self.limits.header:
             self._refuse(HeaderTooLarge(f"the trailer has more than {self.limits.header} bytes"))
 
     def _await_head(self) -> None:
@@ -185,6 +195,8 @@ class Connection(HttpToolsProtocol):
         if not self.pipeline:
             self._answered_at = self.loop.time()
         super().on_response_complete()
+        if self.pipeline:  # nothing more is read meanwhile
+            self.flow.pause_reading()
 
     def _check_progress(self) -> None:
         """Cut off whoever does not read its answer, or sends bytes that never become a request: it takes a place."""
