@@ -57,8 +57,12 @@ async def test_watches_that_begin_together_list_a_page_at_a_time() -> None:
             yield []
 
     client: Any = SimpleNamespace(store=Store())
-    server = SimpleNamespace(authentication=None, is_stopping=True)
-    call: Any = SimpleNamespace(query=ObjectQuery(watch=True), path={}, headers={}, engine=client, server=server)
+    tokens = SimpleNamespace(is_valid=lambda caller: True)
+    server = SimpleNamespace(authentication=SimpleNamespace(tokens=tokens), is_stopping=True)
+    call: Any = SimpleNamespace(
+        caller=None, query=ObjectQuery(watch=True), path={}, headers={}, engine=client, server=server
+    )
+    call.query = ObjectQuery(watch=True)
     tail = Tail(client, RunViews())
 
     async def watched() -> int:

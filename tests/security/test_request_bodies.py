@@ -158,7 +158,9 @@ async def test_nobody_keeps_the_body_of_a_request_that_was_answered(is_refused: 
     server: Any = SimpleNamespace(
         engine=engine,
         documents=engine,
-        authentication=SimpleNamespace(caller=caller, read_headers=lambda scope, peer: (read_headers(scope), peer)),
+        authentication=SimpleNamespace(
+            caller=caller, check_known=caller, read_headers=lambda scope, peer: (read_headers(scope), peer)
+        ),
         audit=SimpleNamespace(refuse=lambda entry: None),
         live=None,
         routes=[Route("POST", "/x", AccessRole.OPERATOR, handle, "", body=dict[str, Any], changes=True)],
