@@ -85,6 +85,8 @@ async def test_on_postgresql_the_first_keeps_it_too(postgres_url: str) -> None:
         store.execute("DROP FUNCTION count_run, add_up_run_counts CASCADE")
         store.execute("DROP TABLE run_count_sums, run_count_changes")
         store.execute("DROP INDEX runs_called, runs_label_values, runs_in_language, runs_stuck")
+        store.execute("DROP INDEX runs_newest")
+        store.execute("CREATE INDEX runs_latest ON runs (created_at, number)")
         store.execute("ALTER TABLE resources DROP COLUMN from_api, DROP COLUMN managers")
         store.execute("ALTER TABLE servers DROP COLUMN machine")
         store.execute("DROP TABLE names")

@@ -1,6 +1,7 @@
 """SRV-013: a page of a list costs what it shows, however many runs there are: rows are compared, not times."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,8 +13,9 @@ import pytest
 
 from perdure.kernel.json_values.values import RunId
 from perdure.kernel.outcomes import Status
-from perdure.stores.postgres import reads as postgres_reads
+from perdure.stores.postgres import run_search as postgres_search
 from perdure.stores.postgres.store import PostgresStore
+from perdure.stores.postgres.wire import Statement
 from perdure.stores.protocol import RunFilter
 from perdure.stores.rows import RUN_NAMESPACES
 from perdure.stores.sqlite import run_search
@@ -22,6 +24,8 @@ from tests.postgres import Server, as_url
 
 RUNS = 6_000
 LIMIT = 50
+FIRST = (1 << 62, RunId(""))
+COMMON = ("nightly", b"p", "default")
 COLUMNS = "id, partition, language, name, program, key, status, has_work, created_at, ended_at, namespace"
 
 
@@ -38,7 +42,7 @@ def rows(first: int, last: int) -> Iterator[tuple[Any, ...]]:
 
 
 def page(**filter: Any) -> RunFilter:
-    return RunFilter(**filter, limit=LIMIT, behind=(1 << 62, RunId("")))
+    return RunFilter(**filter, limit=LIMIT, behind=FIRST)
 
 
 TEAMS = ("default", "team-0", "team-1", "team-2")
@@ -58,6 +62,18 @@ PAGES: dict[str, RunFilter] = {
         namespaces=TEAMS, statuses=[Status.RUNNING, Status.WAITING], behind=(1 << 62, RunId(""))
     ),
     "before a time": page(namespaces=["default"], created_before=1_700_000_900_000_000),
+}
+SINCE: dict[str, RunFilter] = {
+    "by rare status, since long": page(namespaces=TEAMS, statuses=[Status.FAILED], created_after=1_700_000_000_000_000),
+    "by no status, since long": page(
+        namespaces=TEAMS, statuses=[Status.TIMED_OUT], created_after=1_700_000_000_000_000
+    ),
+    "by rare name, since long": page(name="rare", created_after=1_700_000_000_000_000),
+    "by rare language, since long": page(language="story", created_after=1_700_000_000_000_000),
+    "of a rare namespace, since long": page(namespaces=["team-1"], created_after=1_700_000_000_000_000),
+    "children of a run without any": page(parent=RunId("run-7919-1")),
+    "the latest of a name": RunFilter(name="rare", limit=LIMIT),
+    "of no namespace": page(namespaces=[]),
 }
 TEXTS: dict[str, RunFilter] = {
     "every id": page(text="run-"),
@@ -90,7 +106,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, int]]:
             connection.executemany(f"INSERT INTO runs ({COLUMNS}) VALUES ({marks})", rows(first, last))
         counts: dict[str, int] = {}
         connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, count)
-        for name, filter in (PAGES | TEXTS).items():
+        for name, filter in (PAGES | SINCE | TEXTS).items():
             counted = 0
             asyncio.run(run_search.search_rows(lambda *asked: list(connection.execute(*asked)), filter))
             counts[name] = counted
@@ -101,7 +117,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, int]]:
     return took
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", [*PAGES, *SINCE])
 def test_a_page_takes_as_many_steps_in_a_store_of_three_times_as_many_runs(
     steps: list[dict[str, int]], name: str
 ) -> None:
@@ -142,28 +158,159 @@ async def test_every_way_to_search_finds_the_same(
     connection.close()
 
 
+Postgres = psycopg.Connection[Any]
+
+
 @pytest.fixture(scope="module")
-def database(postgres_server: Callable[[int], Server]) -> Iterator[psycopg.Connection[Any]]:
+def database(postgres_server: Callable[[int], Server]) -> Iterator[Postgres]:
+    """With statistics as they are after an analysis of all runs."""
+    with filled_database(postgres_server, lambda connection, _: connection.execute("ANALYZE runs")) as connection:
+        yield connection
+
+
+def analyze_the_common_ones(connection: Postgres, moment: str) -> None:
+    """As a sample of many runs, among which few are different: statistics know one status, one name, one namespace."""
+    if moment == "common":
+        connection.execute("ANALYZE runs")
+
+
+def analyze_nothing(connection: Postgres, moment: str) -> None:
+    """As in a store that is filled faster than anybody looks after it."""
+
+
+@pytest.fixture(scope="module", params=[analyze_the_common_ones, analyze_nothing])
+def misjudged_database(request: pytest.FixtureRequest, postgres_server: Callable[[int], Server]) -> Iterator[Postgres]:
+    with filled_database(postgres_server, request.param) as connection:
+        yield connection
+
+
+@contextlib.contextmanager
+def filled_database(
+    postgres_server: Callable[[int], Server], analyze: Callable[[Postgres, str], object]
+) -> Iterator[Postgres]:
     with postgres_server(18).database() as address:
         PostgresStore(as_url(address), lambda: 1).abandon()
         with psycopg.connect(address, autocommit=True) as connection:
             connection.execute("SET search_path = perdure")
-            with connection.cursor().copy(f"COPY runs (number, {COLUMNS}) FROM STDIN") as copy:
-                for number, row in enumerate(rows(0, RUNS)):
-                    copy.write_row((number, *row[:7], bool(row[7]), *row[8:]))
-            connection.execute("ANALYZE runs")
+            connection.execute("ALTER TABLE runs SET (autovacuum_enabled = false)")
+            for setting in ("enable_seqscan = off", "enable_hashjoin = off", "enable_mergejoin = off"):
+                connection.execute(f"SET {setting}")  # as every session of a store
+            connection.execute("SET plan_cache_mode = force_generic_plan")
+            everything = list(enumerate(rows(0, RUNS)))
+            common = [(number, row) for number, row in everything if row[3:5] + row[-1:] == COMMON]
+            different = [(number, row) for number, row in everything if row[3:5] + row[-1:] != COMMON]
+            for moment, those in (("common", common), ("all", different)):
+                with connection.cursor().copy(f"COPY runs (number, {COLUMNS}, labels) FROM STDIN") as copy:
+                    for number, row in those:
+                        labels = json.dumps({"parity": str(number % 2), "number": str(number)})
+                        copy.write_row((number, *row[:7], bool(row[7]), *row[8:], labels))
+                analyze(connection, moment)
             yield connection
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_reads_no_more_than_twice_its_rows_on_postgresql(database: psycopg.Connection[Any], name: str) -> None:
-    statement, values = postgres_reads.build_search(PAGES[name])
-    cursor = psycopg.RawCursor(database)
-    cursor.execute(b"EXPLAIN (ANALYZE, FORMAT JSON) " + statement.sql, statement.adapt(values))
-    (plans,) = cursor.fetchone() or ([],)
+async def planned(database: Postgres, filter: RunFilter) -> tuple[int, list[RunId], list[Any]]:
+    """How many rows are read to search, which runs are found, and the plans."""
+    read, plans = 0, list[Any]()
 
-    read = sum(map(rows_read, [plans[0]["Plan"]]))
-    assert plans[0]["Plan"]["Actual Rows"] <= read <= 2 * LIMIT + len(Status), json.dumps(plans, indent=1)
+    async def run(statement: Statement, *values: Any) -> list[tuple[Any, ...]]:
+        nonlocal read
+        cursor = psycopg.RawCursor(database)
+        cursor.execute(b"EXPLAIN (ANALYZE, FORMAT JSON) " + statement.sql, statement.adapt(values), prepare=True)
+        (explained,) = cursor.fetchone() or ([],)
+        plans.append(explained)
+        read += rows_read(explained[0]["Plan"])
+        cursor.execute(statement.sql, statement.adapt(values))
+        return cursor.fetchall()
+
+    found = await postgres_search.search_rows(run, filter)
+    return read, [row[0] for row in found], plans
+
+
+@pytest.mark.parametrize("name", PAGES)
+async def test_a_page_reads_no_more_than_twice_its_rows_on_postgresql(database: Postgres, name: str) -> None:
+    read, found, plans = await planned(database, PAGES[name])
+
+    assert len(found) <= read <= 2 * LIMIT + len(Status), drawn(plans)
+
+
+@pytest.mark.parametrize("name", [*PAGES, *SINCE])
+async def test_a_page_reads_as_much_whatever_the_statistics_say(misjudged_database: Postgres, name: str) -> None:
+    """A million runs of one status in the statistics made `ps` read them all for each of the others."""
+    read, found, plans = await planned(misjudged_database, (PAGES | SINCE)[name])
+    text = drawn(plans)
+
+    is_sorted = "Sort [" in text and "Incremental" not in text  # without statistics a table is thought to be small
+    assert len(found) <= read <= (RUNS if is_sorted else 2 * LIMIT + len(Status)), text
+
+
+LABELLED = {
+    "one of them": RunFilter(labels={"number": "17"}, limit=LIMIT, behind=FIRST),
+    "none, a page": RunFilter(labels={"number": "none"}, limit=LIMIT, behind=FIRST),
+    "none, by status": RunFilter(labels={"number": "none"}, statuses=[Status.FAILED], limit=LIMIT, behind=FIRST),
+    "the latest that has it": RunFilter(labels={"number": "17"}, limit=1),
+    "all that have it": RunFilter(labels={"number": "17"}),
+}
+
+
+@pytest.mark.parametrize("name", LABELLED)
+async def test_a_rare_label_is_found_without_reading_others(misjudged_database: Postgres, name: str) -> None:
+    read, found, plans = await planned(misjudged_database, LABELLED[name])
+
+    assert len(found) == ("none" not in name)
+    assert read <= 5, drawn(plans)
+
+
+async def test_a_page_of_a_label_that_half_of_the_runs_have_is_walked(misjudged_database: Postgres) -> None:
+    read, found, plans = await planned(misjudged_database, RunFilter(labels={"parity": "1"}, limit=LIMIT, behind=FIRST))
+
+    assert len(found) == LIMIT
+    index = RUNS // 2 + postgres_search.FEW + 1  # of labels, and those of the runs that are counted
+    assert read <= index + RUNS // 2, drawn(plans)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+async def test_a_search_by_text_reads_no_more_than_few_on_postgresql(misjudged_database: Postgres, name: str) -> None:
+    read, _, plans = await planned(misjudged_database, TEXTS[name])
+
+    assert read <= 8 * run_search.FEW, drawn(plans)
+
+
+@pytest.mark.parametrize("most_names", [0, 100])
+@pytest.mark.parametrize("few", [0, 10_000])
+async def test_every_way_to_search_on_postgresql_finds_the_same(
+    database: Postgres, monkeypatch: pytest.MonkeyPatch, few: int, most_names: int
+) -> None:
+    monkeypatch.setattr(postgres_search, "FEW", few)
+    monkeypatch.setattr(postgres_search, "MOST_NAMES", most_names)
+    monkeypatch.setattr(postgres_search, "FIRST_WALK", 7)
+    monkeypatch.setattr(postgres_search, "LONGEST_WALK", 500)
+    everything = sorted(((row[8], row[0], number, row) for number, row in enumerate(rows(0, RUNS))), reverse=True)
+    behind = (1_700_000_000_000_000 + 4_000 * 1_000_000, RunId("run-5"))
+    for text in ("run-1", "night", "nightly", "other-1", "rare", "4711", "nothing"):
+        for more in ({}, {"namespaces": TEAMS[:2]}, {"language": "story"}, {"statuses": [Status.FAILED]}):
+            filter = RunFilter(text=text, limit=40, behind=behind, **more)
+            expected = [
+                id
+                for began, id, number, row in everything
+                if (began, id) < behind
+                and (id.startswith(text) or row[3].startswith(text) or text in (str(number), str(number % 2)))
+                and (filter.namespaces is None or row[-1] in filter.namespaces)
+                and (filter.language is None or row[2] == filter.language)
+                and (not filter.statuses or row[6] == "failed")
+            ]
+            _, found, _ = await planned(database, filter)
+            assert found == expected[:40], (text, more)
+
+
+def drawn(plans: list[Any]) -> str:
+    return "\n".join(line for (explained, *_) in plans for line in branches(explained["Plan"], 0))
+
+
+def branches(plan: dict[str, Any], depth: int) -> Iterator[str]:
+    facts = [plan.get(key) for key in ("Index Name", "Actual Rows", "Actual Loops", "Rows Removed by Filter")]
+    yield f"{'  ' * depth}{plan['Node Type']} {facts}"
+    for below in plan.get("Plans", ()):
+        yield from branches(below, depth + 1)
 
 
 def rows_read(plan: dict[str, Any]) -> int:

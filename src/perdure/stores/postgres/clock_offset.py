@@ -33,7 +33,7 @@ _IS_DOUBTFUL = Statement(  # every lease that is kept is renewed after a third o
 )
 _RENEWED = Statement("SELECT max(renewed) FROM servers WHERE token <> {}", TEXT)
 _LAST = Statement(
-    "SELECT instant(), wall(), greatest(0, (SELECT seen FROM clock), (SELECT max(created_at) FROM runs),"
+    "SELECT instant(), wall(), greatest(0, (SELECT seen FROM clock), (SELECT max(created_at + 0) FROM runs),"
     " (SELECT max(ended_at) FROM runs WHERE ended_at IS NOT NULL), (SELECT max(renewed) FROM servers))"
 )
 

@@ -4,24 +4,20 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec.structs import replace
-
 from perdure.kernel.documents.lookups import PermitQueue
 from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.outcomes import Status
 from perdure.stores.commit_types import DeliveredMessage, Message
 from perdure.stores.postgres.batched_lookup import BatchedLookup
+from perdure.stores.postgres.run_search import COLUMNS, LAST, search_rows
 from perdure.stores.postgres.store_part import StorePart
-from perdure.stores.postgres.wire import BLOB, BLOBS, INT, INTS, TEXT, TEXTS, Kind, Statement, jsonb
+from perdure.stores.postgres.wire import BLOB, BLOBS, INT, INTS, TEXT, TEXTS, Statement
 from perdure.stores.protocol import RunFilter, RunRow, StoredRun
-from perdure.stores.rows import MOST_WALKS, RUN_COLUMNS, RUN_NAMESPACES, needs_namespaces, run_row, split_filter
+from perdure.stores.rows import run_row
 
-_COLUMNS = RUN_COLUMNS.replace("labels", "labels::text")
-_LAST = chr(0x10FFFF)  # sorts behind everything a prefix can go on with
-
-_FIND = Statement(f"SELECT {_COLUMNS} FROM runs WHERE id = ANY({{}})", TEXTS)
+_FIND = Statement(f"SELECT {COLUMNS} FROM runs WHERE id = ANY({{}})", TEXTS)
 _ENDED = Statement(
-    f"SELECT {_COLUMNS} FROM runs WHERE ended_at IS NOT NULL AND parent IS NULL AND (ended_at, id) > ({{}}, {{}})"
+    f"SELECT {COLUMNS} FROM runs WHERE ended_at IS NOT NULL AND parent IS NULL AND (ended_at, id) > ({{}}, {{}})"
     " AND language = ANY({}) ORDER BY ended_at, id LIMIT {}",
     INT,
     TEXT,
@@ -31,7 +27,7 @@ _ENDED = Statement(
 _NAMED = Statement(
     "SELECT coalesce(heir, run) FROM names WHERE language = {} AND namespace = {} AND name = {}", TEXT, TEXT, TEXT
 )
-_FIND_MANY = Statement(f"SELECT number, {_COLUMNS} FROM runs WHERE id = ANY({{}})", TEXTS)
+_FIND_MANY = Statement(f"SELECT number, {COLUMNS} FROM runs WHERE id = ANY({{}})", TEXTS)
 _BEGINS = Statement(
     "SELECT id FROM runs WHERE id >= {} AND id < {} AND strpos(substr(id, {}::integer), '.') = 0"
     " AND right(id, {}::integer) = {} LIMIT 3",
@@ -155,10 +151,11 @@ _LINE = Statement(
 
 _COUNTED = (
     "SELECT created_at / {0} * {0}, status, count(*) FROM (SELECT created_at, status FROM runs"
-    " WHERE created_at >= {1} AND created_at < {2}%s ORDER BY created_at DESC LIMIT {3}) AS latest GROUP BY 1, 2"
+    " WHERE created_at + 0 >= {1} AND created_at + 0 < {2}%s ORDER BY created_at + 0 DESC LIMIT {3}) AS latest"
+    " GROUP BY 1, 2"
 )
 _COUNT = Statement(_COUNTED % "", INT, INT, INT, INT)
-_COUNT_AMONG = Statement(_COUNTED % " AND namespace = ANY({4})", INT, INT, INT, INT, TEXTS)
+_COUNT_AMONG = Statement(_COUNTED % " AND (namespace = ANY({4})) IS TRUE", INT, INT, INT, INT, TEXTS)
 _PROGRAM_COUNTS = "SELECT program, name, count(*) FROM runs WHERE language = {} %sGROUP BY 1, 2"
 _COUNT_PROGRAMS = Statement(_PROGRAM_COUNTS % "", TEXT)
 _COUNT_PROGRAMS_CALLED = Statement(_PROGRAM_COUNTS % 'AND name COLLATE "C" = {} ', TEXT, TEXT)
@@ -170,7 +167,6 @@ _KEPT_COUNTS = (
 )
 _KEPT = Statement(_KEPT_COUNTS % "", INT, INT, INT)
 _KEPT_AMONG = Statement(_KEPT_COUNTS % " AND namespace = ANY({3})", INT, INT, INT, TEXTS)
-_ALL_NAMESPACES = Statement(RUN_NAMESPACES)
 
 
 class StoreReads(StorePart):
@@ -201,7 +197,7 @@ class StoreReads(StorePart):
 
     async def find_by_prefix(self, prefix: str, namespaces: Sequence[str] | None = None) -> list[RunId]:
         beginning, _, end = prefix.partition("…")
-        values = (beginning, beginning + _LAST, len(beginning) + 1, len(end), end)
+        values = (beginning, beginning + LAST, len(beginning) + 1, len(end), end)
         statement = _BEGINS if namespaces is None else _BEGINS_AMONG
         among = () if namespaces is None else (list(namespaces),)
         return [id for (id,) in await self._read(statement, *values, *among)]
@@ -238,12 +234,7 @@ class StoreReads(StorePart):
         return await self._read(_STREAM_ROWS, run, prefix, len(prefix), prefix)
 
     async def search(self, filter: RunFilter) -> list[RunRow]:
-        if needs_namespaces(filter):
-            namespaces = [namespace for (namespace,) in await self._read(_ALL_NAMESPACES)]
-            if len(namespaces) < MOST_WALKS:
-                filter = replace(filter, namespaces=namespaces)
-        statement, values = build_search(filter)
-        return [run_row(row) for row in await self._read(statement, *values)]
+        return [run_row(row) for row in await search_rows(self._read, filter)]
 
     async def count_runs(
         self, namespaces: Sequence[str] | None, begin: Instant, end: Instant, every: Instant, limit: int | None
@@ -296,7 +287,7 @@ class StoreReads(StorePart):
         return delivered
 
     async def unstarted_children(self, run: RunId) -> list[RunId]:
-        return [id for (id,) in await self._read(_UNBORN, f"{run}.", f"{run}.{_LAST}")]
+        return [id for (id,) in await self._read(_UNBORN, f"{run}.", f"{run}.{LAST}")]
 
     async def messages(self, run: RunId) -> list[DeliveredMessage]:
         rows = await self._read(_MESSAGES, run)
@@ -304,65 +295,3 @@ class StoreReads(StorePart):
 
     async def is_undecided(self, sent: DeliveredMessage) -> bool:
         return bool(await self._read(_IS_UNDECIDED, sent.position, sent.partition, sent.message.to))
-
-
-def build_search(filter: RunFilter) -> tuple[Statement, list[Any]]:
-    """One statement that walks along several indexes at once, if need be: PostgreSQL merges what they have in order."""
-    kinds, values = list[Kind](), list[Any]()
-    order = f"ORDER BY created_at DESC, {'number' if filter.behind is None else 'id'} DESC"
-    if filter.limit is not None:
-        order += f" LIMIT {filter.limit:d}"
-    parts = [
-        f"SELECT {_COLUMNS} FROM runs WHERE {_build_conditions(part, kinds, values)} {order}"
-        for part in split_filter(filter)
-    ]
-    query = parts[0]
-    if len(parts) > 1:
-        query = f"{' UNION ALL '.join(f'({part})' for part in parts)} {order}"
-    return Statement(query, *kinds), values
-
-
-def _build_conditions(filter: RunFilter, kinds: list[Kind], values: list[Any]) -> str:
-    conditions = ["TRUE"]
-
-    def demand(condition: str, kind: Kind, value: Any) -> None:
-        conditions.append(condition)
-        kinds.append(kind)
-        values.append(value)
-
-    def demand_one_of(column: str, among: Sequence[str]) -> None:
-        if len(among) == 1:  # along an index only a single value has an order
-            demand(f"{column} = {{}}", TEXT, among[0])
-        else:
-            demand(f"{column} = ANY({{}})", TEXTS, list(among))
-
-    if filter.statuses:
-        demand_one_of("status", [status.value for status in filter.statuses])
-    if filter.name is not None:
-        demand('name COLLATE "C" = {}', TEXT, filter.name)
-    if filter.language is not None:
-        demand("language = {}", TEXT, filter.language)
-    if filter.created_after is not None:
-        demand("created_at >= {}", INT, filter.created_after)
-    if filter.created_before is not None:
-        demand("created_at < {}", INT, filter.created_before)
-    if filter.parent is not None:
-        demand("parent = {}", TEXT, filter.parent)
-    if filter.namespaces is not None:
-        demand_one_of("namespace", filter.namespaces)
-    if filter.text is not None:
-        conditions.append(
-            '(id >= {} AND id < {} OR name COLLATE "C" >= {} AND name COLLATE "C" < {}'
-            " OR labels IS NOT NULL AND jsonb_path_query_array(labels, '$.*') @> jsonb_build_array({}::text))"
-        )
-        kinds.extend((TEXT,) * 5)
-        values.extend((filter.text, filter.text + _LAST) * 2 + (filter.text,))
-    if filter.roots_only:
-        conditions.append("parent IS NULL")
-    if filter.labels:
-        demand("labels @> {}::jsonb", TEXT, jsonb(filter.labels))
-    if filter.behind is not None:
-        conditions.append("(created_at, id) < ({}, {})")
-        kinds.extend((INT, TEXT))
-        values.extend(filter.behind)
-    return " AND ".join(conditions)
