@@ -155,7 +155,7 @@ _COUNTED = (
     " GROUP BY 1, 2"
 )
 _COUNT = Statement(_COUNTED % "", INT, INT, INT, INT)
-_COUNT_AMONG = Statement(_COUNTED % " AND (namespace = ANY({4})) IS TRUE", INT, INT, INT, INT, TEXTS)
+_COUNT_AMONG = Statement(_COUNTED % " AND coalesce(namespace = ANY({4}), false)", INT, INT, INT, INT, TEXTS)
 _PROGRAM_COUNTS = "SELECT program, name, count(*) FROM runs WHERE language = {} %sGROUP BY 1, 2"
 _COUNT_PROGRAMS = Statement(_PROGRAM_COUNTS % "", TEXT)
 _COUNT_PROGRAMS_CALLED = Statement(_PROGRAM_COUNTS % 'AND name COLLATE "C" = {} ', TEXT, TEXT)
