@@ -15,6 +15,7 @@ from bench.sizes import FULL, QUICK
 from bench.workloads import WORKLOADS
 
 RESULTS = ROOT / "docs" / "performance" / "figures.json"
+UNWRITTEN = Path(tempfile.gettempdir()) / "perdure-bench-figures.json"  # with --no-write
 ALL = tuple(workload.name for workload in WORKLOADS)
 
 
@@ -28,7 +29,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Speed, measured beside the peers in one run.")
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     run = verbs.add_parser("run", help="everything: workloads beside the peers, syncs, curves, and the page")
-    run.add_argument("--rounds", type=int, help="repetitions of each workload (default 5, quick 1)")
+    run.add_argument("--rounds", type=int, help="repetitions of each workload (default 3, quick 1)")
     run.add_argument("--only", type=_names(ALL), default=ALL, help="workloads, such as w1,w4")
     run.add_argument("--peers", type=_names((*PEERS, "none")), default=PEERS, help=f"of {', '.join(PEERS)}; none")
     run.add_argument("--stores", type=_names(STORES), default=STORES, help=f"of {', '.join(STORES)}")
@@ -42,9 +43,8 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--quick", action="store_true", help="small sizes: tries the harness, measures nothing")
         command.add_argument("--languages", type=_names(LANGUAGES), default=LANGUAGES)
         command.add_argument("--scratch", type=Path, help="a folder on the disk to be measured (default: temporary)")
-    run.add_argument(
-        "--output", type=Path, default=RESULTS, help="the figures (default: docs/performance/figures.json)"
-    )
+    run.add_argument("--curves-to", type=int, default=100_000, help="the longest run, widest fan-out, most open runs")
+    run.add_argument("--output", type=Path, help="the figures (default: docs/performance/figures.json)")
     profile = verbs.add_parser("profile", help="where the time of a workload goes, by package")
     profile.add_argument("workload", choices=("w1", "w2", "w3", "w4", "w7"), nargs="?", default="w1")
     profile.add_argument("--language", choices=LANGUAGES, action="append", help="default: all")
@@ -62,19 +62,28 @@ def _run(arguments: argparse.Namespace) -> None:
     peers = [name for name in arguments.peers if name != "none"]
     with tempfile.TemporaryDirectory(prefix="perdure-bench-") as temporary:
         Path(temporary).chmod(0o755)
-        run = Run(_harness(arguments, temporary), arguments.output, quick=arguments.quick)
+        output = output_of(arguments)
+        run = Run(_harness(arguments, temporary), output, quick=arguments.quick)
         environments = arguments.environments or Path(temporary) / "environments"
         run.add_languages(arguments.languages, arguments.stores, environments)
         run.add_peers(peers, environments)
-        run.measure(arguments.only, arguments.rounds or (1 if arguments.quick else 5))
+        run.measure(arguments.only, arguments.rounds or (1 if arguments.quick else 3))
         run.split()
         if not arguments.no_curves:
-            run.draw_curves(1_000 if arguments.quick else 100_000)
+            run.draw_curves(1_000 if arguments.quick else arguments.curves_to)
         run.count_syncs()
         run.profile()
-    say(f"figures are in {arguments.output}")
+        run.finish()
+    say(f"figures are in {output}")
     if not arguments.no_write:
-        page.write(arguments.output)
+        page.write(output)
+
+
+def output_of(arguments: argparse.Namespace) -> Path:
+    """Where the figures go: those of the page are only replaced with the page."""
+    if arguments.output is not None:
+        return Path(arguments.output)
+    return UNWRITTEN if arguments.no_write else RESULTS
 
 
 def _curves(arguments: argparse.Namespace) -> None:

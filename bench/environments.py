@@ -1,6 +1,7 @@
 """An environment of its own for each peer, made once and kept in a folder."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -47,7 +48,7 @@ def prepare(name: str, under: Path) -> Path:
 
 def versions(home: Path, peer: Peer) -> dict[str, str]:
     """What was installed of what the peer names."""
-    names = [package.partition("[")[0] for package in peer.packages]
+    names = [re.split(r"[\[<=>]", package)[0] for package in peer.packages]
     code = (
         "import json, sys; from importlib.metadata import version; "
         "print(json.dumps({name: version(name) for name in sys.argv[1:]}))"

@@ -37,6 +37,7 @@ class Subject:
     python: Path
     home: Path
     is_ours: bool
+    share: float = 1.0  # of the sizes; a slow peer is measured with less
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,8 @@ class Harness:
     def _kill_and_recover(self, subject: Subject, folder: Path, variant: str) -> dict[str, Any]:
         """The kill takes the whole process group, servers included, halfway through."""
         process = self._begin(subject, "w5_begin", folder, variant)
-        steps = self.sizes.workflows * self.sizes.steps
+        sizes = self.sizes.times(subject.share)
+        steps = sizes.workflows * sizes.steps
         end = time.monotonic() + PATIENCE
         while process.poll() is None and time.monotonic() < end:
             if marks.count(folder / "marks") >= steps * 0.45 and (folder / "submitted").exists():
@@ -85,7 +87,7 @@ class Harness:
         began = time.perf_counter()
         recovering = self._begin(subject, "w5_recover", folder, variant, life=2)
         figures, reached = _until_done(recovering, began)
-        judged = marks.judge(folder / "marks", figures["ended"], self.sizes.workflows, self.sizes.steps)
+        judged = marks.judge(folder / "marks", figures["ended"], sizes.workflows, sizes.steps)
         judged["lost"] += judged.pop("wrong")
         return {"recover_s": reached["recovered"], **judged}
 
@@ -99,7 +101,8 @@ class Harness:
         life: int = 1,
         wrapped: list[str] | None = None,
     ) -> "subprocess.Popen[str]":
-        arguments = [subject.module, function, subject.name, folder, self.sizes.dump(), variant, life, subject.home]
+        sizes = self.sizes.times(subject.share).dump()
+        arguments = [subject.module, function, subject.name, folder, sizes, variant, life, subject.home]
         with (folder / "stderr").open("ab") as errors:
             process = subprocess.Popen(
                 [*(wrapped or []), str(subject.python), "-m", "bench.measured", *map(str, arguments)],
@@ -136,8 +139,8 @@ def ours(language: str, title: str, store: str, home: Path) -> Subject:
     return Subject(name, f"Perdure {title}{where}", "bench.ours", Path(sys.executable), home, is_ours=True)
 
 
-def peer(name: str, title: str, home: Path) -> Subject:
-    return Subject(name, title, f"bench.peers.{name}", home / "bin" / "python", home, is_ours=False)
+def peer(name: str, title: str, home: Path, share: float = 1.0) -> Subject:
+    return Subject(name, title, f"bench.peers.{name}", home / "bin" / "python", home, is_ours=False, share=share)
 
 
 def _until_done(

@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import sysconfig
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,16 @@ def facts(scratch: Path) -> dict[str, Any]:
         "kernel": ".".join(platform.release().split(".")[:2]),
         "file_system": _file_system(scratch.resolve()),
         "python": platform.python_version(),
+        "python_build": python_build(),
         "sqlite": apsw.sqlite_lib_version(),
         "perdure": version("perdure"),
     }
+
+
+def python_build() -> str:
+    """What the interpreter says of its build. Packages of systems may be optimised without saying so."""
+    options = sysconfig.get_config_var("CONFIG_ARGS") or ""
+    return f"configured {'with' if '--enable-optimizations' in options else 'without'} --enable-optimizations"
 
 
 def load() -> float:

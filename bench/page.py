@@ -84,7 +84,8 @@ def _about(results: Results) -> str:
         "**A quick run: the sizes are small and the figures mean little.**\n" if results["quick"] else "",
         f"Measured on {results['began'][:10]}, {rounds} rounds, {results['seconds'] // 60} minutes. "
         f"{about['cores']} cores ({about['cpu']}), {about['memory_gib']} GiB, Linux {about['kernel']}, "
-        f"{about['file_system']}; Python {about['python']}, SQLite {about['sqlite']}, Perdure {about['perdure']}. "
+        f"{about['file_system']}; Python {about['python']}{_build(about)}, SQLite {about['sqlite']}, "
+        f"Perdure {about['perdure']}. "
         f"Load average during the run {number(min(loads, default=0))} to {number(max(loads, default=0))}.\n",
     ]
     if median:
@@ -97,6 +98,10 @@ def _about(results: Results) -> str:
     for name, why in results["unavailable"].items():
         lines.append(f"**{why['title']} ({name}) could not be started:** {why['reason']}\n")
     return "\n".join(line for line in lines if line)
+
+
+def _build(about: dict[str, Any]) -> str:
+    return f" ({about['python_build']})" if "python_build" in about else ""
 
 
 def _goals(results: Results, names: list[str]) -> str:

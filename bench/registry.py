@@ -16,5 +16,5 @@ KINDS: dict[str, tuple[str, ...]] = {"async": LANGUAGES, "inline": ("flow", "pla
 BY_KIND: tuple[str, ...] = ("w1", "w4")
 """The workloads in which they are."""
 
-PEERS: tuple[str, ...] = ("dbos", "dbos_postgres", "langgraph", "restate", "absurd")
+PEERS: tuple[str, ...] = ("dbos", "dbos_postgres", "langgraph", "restate", "absurd", "temporal", "prefect")
 """Files in bench/peers, measured unless `--peers` says otherwise."""

@@ -57,10 +57,21 @@ class Run:
         }
         self._began = time.monotonic()
 
+    @property
+    def partial(self) -> Path:
+        """What there is so far. Figures of a run before stay until this one is over."""
+        return self.output.with_suffix(".partial.json")
+
     def save(self) -> None:
         self.results["seconds"] = round(time.monotonic() - self._began)
         self.output.parent.mkdir(parents=True, exist_ok=True)
-        self.output.write_text(json.dumps(self.results, indent=1) + "\n")
+        unfinished = self.output.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps(self.results, indent=1) + "\n")
+        unfinished.replace(self.partial)
+
+    def finish(self) -> None:
+        self.save()
+        self.partial.replace(self.output)
 
     def add_languages(self, names: Sequence[str], stores: Sequence[str], under: Path) -> None:
         home = under / "perdure"
@@ -82,7 +93,7 @@ class Run:
                 say(f"{name} CANNOT BE INSTALLED: {error}")
                 self.results["unavailable"][name] = {"title": described.title, "reason": str(error)}
                 continue
-            self.subjects.append(peer(name, described.title, home))
+            self.subjects.append(peer(name, described.title, home, described.share))
             self.only[name] = tuple(set(described.only or ON_ONE_MACHINE) & set(ON_ONE_MACHINE))
             for workload, variants in described.variants.items():
                 self.settings[(name, workload)] = list(variants)
@@ -154,9 +165,10 @@ class Run:
 
     def count_syncs(self) -> None:
         """Noise cannot move these: once is enough."""
-        steps = {"w1": self.harness.sizes.workflows * self.harness.sizes.steps, "w4": self.harness.sizes.rounds}
         for workload in SYNCS:
             for subject in self.subjects:
+                sizes = self.harness.sizes.times(subject.share)
+                steps = {"w1": sizes.workflows * sizes.steps, "w4": sizes.rounds}
                 variant = self.settings.get((subject.name, workload), [OURS if subject.is_ours else ""])[0]
                 try:
                     syncs: Any = round(self.harness.count_syncs(subject, workload, variant) / steps[workload], 3)

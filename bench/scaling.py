@@ -1,9 +1,10 @@
-"""One server with one process, and with several: `python -m bench.scaling [--quick]`.
+"""A server with one process and with several, and a program: `python -m bench.scaling [--quick]`.
 
 Runs are started over HTTP, and each has a hundred steps: what is measured is the engine, not the starts. With P
 processes a server has at most P cores, and whoever calls it takes little of one. A rate by the clock needs as many
 quiet cores as there are processes; the processor time of a step says on any machine what the processes cost each other:
-twice the cores at 1.1 times the processor time are at most 1.8 times the speed.
+twice the cores at 1.1 times the processor time are at most 1.8 times the speed. The program has an engine of its own,
+`perdure.Engine(processes=P)`, and starts the same runs itself.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -91,14 +93,56 @@ async def measure(store: str, name: str, processes: int, runs: int) -> dict[str,
             took, used = time.perf_counter() - began, processor(server.pid) - used
             for caller in callers:
                 caller.transport.close()
-        steps = share * CONNECTIONS * STEPS
-        return {"steps_per_s": steps / took, "us_per_step": used / steps * 1e6, "cores": used / took}
+        return _figures(share * CONNECTIONS * STEPS, took, used)
     finally:
-        for line in (folder / "database" / "servers").read_text().split() if store == "postgres" else ():
-            os.kill(int(line), 2)  # SIGINT: PostgreSQL's fast shutdown
-            while Path(f"/proc/{line}/stat").exists() and _is_running(int(line)):
-                await asyncio.sleep(0.05)
-        shutil.rmtree(folder, ignore_errors=True)
+        await _remove(folder, store)
+
+
+async def _remove(folder: Path, store: str) -> None:
+    for line in (folder / "database" / "servers").read_text().split() if store == "postgres" else ():
+        os.kill(int(line), 2)  # SIGINT: PostgreSQL's fast shutdown
+        while Path(f"/proc/{line}/stat").exists() and _is_running(int(line)):
+            await asyncio.sleep(0.05)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+async def measure_embedded(store: str, name: str, processes: int, runs: int) -> dict[str, float]:
+    """The same runs in a program with `perdure.Engine(processes=N)`, which starts them itself."""
+    folder = Path(tempfile.mkdtemp(prefix="scaling-"))
+    try:
+        folder.chmod(0o755)
+        (folder / "database").mkdir()
+        scene = Scene(f"{name}@{store}", folder / "database", QUICK, "", home=folder)
+        address = postgres.start(scene) if store == "postgres" else f"sqlite:///{folder}/runs.db"
+        command = [sys.executable, "-m", "bench.scaling", "--program", address, name, str(processes), str(runs)]
+        program = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, cwd=ROOT)
+        answer, _ = await program.communicate()
+        figures: dict[str, float] = json.loads(answer.splitlines()[-1])
+        return figures
+    finally:
+        await _remove(folder, store)
+
+
+async def run_program(address: str, name: str, processes: int, runs: int) -> dict[str, float]:
+    import perdure
+    from bench import ours  # which registers the functions that the other processes import too
+
+    language: Language = import_module(f"bench.languages.{name}").LANGUAGE
+    document, given = language.sequence(STEPS, ours.PROVIDERS["thread"]), language.given({"i": 1, "n": ""})
+
+    async def finish(count: int) -> None:
+        handles = await asyncio.gather(*[engine.start(document, given) for _ in range(count)])
+        await asyncio.gather(*[handle.result() for handle in handles])
+
+    async with perdure.Engine(address, processes=processes) as engine:
+        await finish(CONNECTIONS)
+        began, used = time.perf_counter(), processor(os.getpid())
+        await finish(runs)
+        return _figures(runs * STEPS, time.perf_counter() - began, processor(os.getpid()) - used)
+
+
+def _figures(steps: int, took: float, used: float) -> dict[str, float]:
+    return {"steps_per_s": steps / took, "us_per_step": used / steps * 1e6, "cores": used / took}
 
 
 def _is_running(pid: int) -> bool:
@@ -120,6 +164,10 @@ async def _finish(server: Server, connection: Connection, start: bytes, count: i
         assert json.loads(answer)["status"] == "succeeded", answer
 
 
+KINDS = {"perdure serve": measure, "perdure.Engine": measure_embedded}
+Samples = dict[tuple[str, str, str, int], list[dict[str, float]]]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.scaling", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the runs, one round")
@@ -128,17 +176,23 @@ def main() -> None:
     parser.add_argument("--languages", default=",".join(LANGUAGES))
     parser.add_argument("--stores", default=",".join(STORES))
     parser.add_argument("--no-write", action="store_true", help="leave the page as it is")
+    parser.add_argument("--program", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.program:
+        address, name, processes, runs = arguments.program
+        print(json.dumps(asyncio.run(run_program(address, name, int(processes), int(runs)))))
+        return
     cases = [(store, name) for store in arguments.stores.split(",") for name in arguments.languages.split(",")]
-    samples: dict[tuple[str, str, int], list[dict[str, float]]] = {}
+    samples: Samples = {}
     loads = [os.getloadavg()[0]]
     for _ in range(1 if arguments.quick else arguments.rounds):
         for store, name in cases:
-            for processes in (1, arguments.processes):  # one after the other: what disturbs one disturbs the other
-                figures = asyncio.run(measure(store, name, processes, 64 if arguments.quick else 640))
-                samples.setdefault((store, name, processes), []).append(figures)
+            for kind, processes in product(KINDS, (1, arguments.processes)):  # what disturbs one disturbs the other
+                figures = asyncio.run(KINDS[kind](store, name, processes, 64 if arguments.quick else 640))
+                samples.setdefault((kind, store, name, processes), []).append(figures)
                 loads.append(os.getloadavg()[0])
-                print(store, name, processes, {key: round(value, 2) for key, value in figures.items()}, file=sys.stderr)
+                shown = {key: round(value, 2) for key, value in figures.items()}
+                print(kind, store, name, processes, shown, file=sys.stderr, flush=True)
     text = page(samples, cases, arguments.processes, loads)
     print(text)
     if not arguments.no_write and not arguments.quick:
@@ -147,21 +201,21 @@ def main() -> None:
 
 
 def page(
-    samples: dict[tuple[str, str, int], list[dict[str, float]]],
+    samples: Samples,
     cases: list[tuple[str, str]],
     processes: int,
     loads: list[float],
 ) -> str:
     rows = []
-    for store, name in cases:
-        single, several = samples[store, name, 1], samples[store, name, processes]
+    for kind, (store, name) in product(KINDS, cases):
+        single, several = samples[kind, store, name, 1], samples[kind, store, name, processes]
         ratios = sorted(b["steps_per_s"] / a["steps_per_s"] for a, b in zip(single, several, strict=True))
         costs = [b["us_per_step"] / a["us_per_step"] for a, b in zip(single, several, strict=True)]
         speed = [statistics.median(sample["steps_per_s"] for sample in side) for side in (single, several)]
         title = import_module(f"bench.languages.{name}").LANGUAGE.title
         where = "PostgreSQL" if store == "postgres" else "SQLite"
         rows.append(
-            f"| {title} on {where} | {speed[0]:,.0f} | {speed[1]:,.0f} | {statistics.median(ratios):.2f}"
+            f"| `{kind}`, {title} on {where} | {speed[0]:,.0f} | {speed[1]:,.0f} | {statistics.median(ratios):.2f}"
             f" ({ratios[0]:.2f} to {ratios[-1]:.2f}) | {statistics.median(costs):.2f} |"
         )
     count = len(next(iter(samples.values())))

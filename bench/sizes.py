@@ -1,7 +1,7 @@
 """How much of each workload is done. Standard library only."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -13,6 +13,13 @@ class Sizes:
     rounds: int = 2_000  # W4
     parked: int = 10_000  # W7
     parking_seconds: float = 12.0  # W7: a peer that has not parked them all by then is stopped; its rate is the answer
+
+    def times(self, share: float) -> "Sizes":
+        """Workflows, widths and lengths of so much of these; a workflow keeps its steps."""
+        if share == 1:
+            return self
+        names = ("workflows", "width", "starts", "rounds", "parked")
+        return replace(self, **{name: max(10, round(getattr(self, name) * share)) for name in names})
 
     def dump(self) -> str:
         return json.dumps(asdict(self))

@@ -14,5 +14,7 @@ class Peer:
     """By workload: settings that are all tried in the first round. The best goes on; a peer is shown at its best."""
     only: tuple[str, ...] = ()
     """The workloads that it is measured in; none said: all."""
+    share: float = 1.0
+    """Of the sizes of each workload: a rate can be told from less, and a whole run must end."""
     missing: Mapping[str, str] = field(default_factory=dict)
     """By workload: why the peer has no such thing."""

@@ -5,7 +5,11 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from bench.__main__ import RESULTS, _parser, output_of
+from bench.harness import Harness
 from bench.marks import Marks
+from bench.running import Run
+from bench.sizes import FULL, QUICK
 from bench.summary import figure, in_order, verdicts
 from bench.workloads import workload_named
 
@@ -168,3 +172,31 @@ def test_a_plot_takes_values_of_any_size() -> None:
 
         assert {"a < b", "x & y"} <= {text.strip() for text in bars.itertext()}
         assert "flow" in "".join(lines.itertext())
+
+
+def test_figures_of_a_run_before_stay_until_a_run_is_over(tmp_path: Path) -> None:
+    output = tmp_path / "figures.json"
+    output.write_text("before")
+    run = Run(Harness(tmp_path, QUICK), output, quick=True)
+
+    run.save()
+    assert output.read_text() == "before"
+    assert json.loads(run.partial.read_text())["quick"] is True
+
+    run.finish()
+    assert json.loads(output.read_text())["quick"] is True
+    assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
+
+
+def test_a_run_that_is_not_written_leaves_the_figures_of_the_page_alone() -> None:
+    read = _parser().parse_args
+
+    assert output_of(read(["run"])) == RESULTS
+    assert output_of(read(["run", "--no-write"])) != RESULTS
+    assert output_of(read(["run", "--no-write", "--output", "mine.json"])) == Path("mine.json")
+
+
+def test_a_slow_peer_is_measured_with_less() -> None:
+    sizes = FULL.times(0.05)
+
+    assert (sizes.workflows, sizes.steps, sizes.width, sizes.starts, sizes.rounds) == (10, 10, 50, 10, 100)
