@@ -222,25 +222,25 @@ async def planned(database: Postgres, filter: RunFilter) -> tuple[int, list[RunI
         cursor.execute(statement.sql, statement.adapt(values))
         return cursor.fetchall()
 
-    found = await postgres_search.search_rows(run, filter)
-    return read, [row[0] for row in found], plans
+    listed = await postgres_search.search_rows(run, filter)
+    return read, [row[0] for row in listed], plans
 
 
 @pytest.mark.parametrize("name", PAGES)
 async def test_a_page_reads_no_more_than_twice_its_rows_on_postgresql(database: Postgres, name: str) -> None:
-    read, found, plans = await planned(database, PAGES[name])
+    read, listed, plans = await planned(database, PAGES[name])
 
-    assert len(found) <= read <= 2 * LIMIT + len(Status), drawn(plans)
+    assert len(listed) <= read <= 2 * LIMIT + len(Status), drawn(plans)
 
 
 @pytest.mark.parametrize("name", [*PAGES, *SINCE])
 async def test_a_page_reads_as_much_whatever_the_statistics_say(misjudged_database: Postgres, name: str) -> None:
     """A million runs of one status in the statistics made `ps` read them all for each of the others."""
-    read, found, plans = await planned(misjudged_database, (PAGES | SINCE)[name])
+    read, listed, plans = await planned(misjudged_database, (PAGES | SINCE)[name])
     text = drawn(plans)
 
     is_sorted = "Sort [" in text and "Incremental" not in text  # without statistics a table is thought to be small
-    assert len(found) <= read <= (RUNS if is_sorted else 2 * LIMIT + len(Status)), text
+    assert len(listed) <= read <= (RUNS if is_sorted else 2 * LIMIT + len(Status)), text
 
 
 LABELLED = {
@@ -254,16 +254,18 @@ LABELLED = {
 
 @pytest.mark.parametrize("name", LABELLED)
 async def test_a_rare_label_is_found_without_reading_others(misjudged_database: Postgres, name: str) -> None:
-    read, found, plans = await planned(misjudged_database, LABELLED[name])
+    read, listed, plans = await planned(misjudged_database, LABELLED[name])
 
-    assert len(found) == ("none" not in name)
+    assert len(listed) == ("none" not in name)
     assert read <= 5, drawn(plans)
 
 
 async def test_a_page_of_a_label_that_half_of_the_runs_have_is_walked(misjudged_database: Postgres) -> None:
-    read, found, plans = await planned(misjudged_database, RunFilter(labels={"parity": "1"}, limit=LIMIT, behind=FIRST))
+    read, listed, plans = await planned(
+        misjudged_database, RunFilter(labels={"parity": "1"}, limit=LIMIT, behind=FIRST)
+    )
 
-    assert len(found) == LIMIT
+    assert len(listed) == LIMIT
     index = RUNS // 2 + postgres_search.FEW + 1  # of labels, and those of the runs that are counted
     assert read <= index + RUNS // 2, drawn(plans)
 
@@ -298,8 +300,8 @@ async def test_every_way_to_search_on_postgresql_finds_the_same(
                 and (filter.language is None or row[2] == filter.language)
                 and (not filter.statuses or row[6] == "failed")
             ]
-            _, found, _ = await planned(database, filter)
-            assert found == expected[:40], (text, more)
+            _, listed, _ = await planned(database, filter)
+            assert listed == expected[:40], (text, more)
 
 
 def drawn(plans: list[Any]) -> str:
