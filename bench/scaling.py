@@ -128,10 +128,10 @@ async def run_program(address: str, name: str, processes: int, runs: int) -> dic
     from bench import ours  # which registers the functions that the other processes import too
 
     language: Language = import_module(f"bench.languages.{name}").LANGUAGE
-    document, given = language.sequence(STEPS, ours.PROVIDERS["thread"]), language.given({"i": 1, "n": ""})
+    document, payload = language.sequence(STEPS, ours.PROVIDERS["thread"]), language.given({"i": 1, "n": ""})
 
     async def finish(count: int) -> None:
-        handles = await asyncio.gather(*[engine.start(document, given) for _ in range(count)])
+        handles = await asyncio.gather(*[engine.start(document, payload) for _ in range(count)])
         await asyncio.gather(*[handle.result() for handle in handles])
 
     async with perdure.Engine(address, processes=processes) as engine:
