@@ -53,8 +53,6 @@ _ANSWER = (
     "UPDATE tasks SET state = 'answered', answer = ?, until = ?, body = x''"
     " WHERE run = ? AND task = ? AND lease = ? AND state = 'leased'"
 )
-
-
 _RECALL = (
     "UPDATE tasks SET recalled = 1, state = iif(state = 'leased', 'leased', 'lost'), until = min(until, ?)"
     " WHERE run = ? AND task = ? RETURNING state, delivery"
@@ -82,7 +80,7 @@ class BatchWriter:
     def write(self, batch: Sequence[Transition], owned: Collection[int], now: Instant) -> Committed:
         self._feed_until = None
         self._counts.clear()
-        refused: set[RunId] = set()
+        refused, programs = set[RunId](), set[bytes]()  # of programs: what this batch has stored
         delivered: list[DeliveredMessage] = []
         scopes: set[str] = set()
         log_rows: list[tuple[int, int, bytes, int | None]] = []
@@ -93,8 +91,9 @@ class BatchWriter:
             if change.name_claims and (rivals_of_run := self._rivals(change)):
                 rivals[change.run] = rivals_of_run
                 continue
-            if change.programs:
-                self._executemany("INSERT INTO programs VALUES (?, ?, ?) ON CONFLICT DO NOTHING", change.programs)
+            if new := [row for row in change.programs if row[0] not in programs]:
+                self._executemany("INSERT INTO programs VALUES (?, ?, ?) ON CONFLICT DO NOTHING", new)
+                programs |= {row[0] for row in new}
             if change.create is not None and not self._create(change, now):
                 refused.add(change.run)
                 continue

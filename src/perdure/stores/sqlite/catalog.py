@@ -1,5 +1,6 @@
 """The catalog on SQLite: entries with their generations, limits, and what runs remember for each other."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,10 +36,21 @@ _EDITIONS = f"SELECT {EDITION_COLUMNS} FROM resources AS r JOIN editions AS e ON
 _IS_ONE = "(kind = ? AND namespace = ? AND name = ?)"
 _IS = f"WHERE {_IS_ONE}"
 KEYS_AT_ONCE = 100
+ANSWERS_KEPT, BYTES_KEPT = 64, 64 << 10  # between two commits, and of each answer
+
+
+def _size(row: ResourceRow) -> int:
+    return len(row.body) + len(row.source) + len(row.status or b"") + len(row.managers or b"")
 
 
 class StoredCatalog(StoredChangeFeed):
     """The catalog's verbs of a store that can read and run a transaction, and the feed that tells of its changes."""
+
+    _read_at: int | None = None  # which commit was the last when `_rows_read` was begun
+    _rows_read: dict[tuple[ResourceKey, ...], dict[ResourceKey, ResourceRow]]
+
+    @abstractmethod
+    def catalog_mark(self) -> int: ...
 
     async def write_catalog(self, changes: Sequence[ResourceWrite | ResourceRemoval]) -> CatalogConflict | None:
         def work() -> CatalogConflict | None:
@@ -116,6 +128,19 @@ class StoredCatalog(StoredChangeFeed):
         await self._explained_transaction(work)
 
     async def resources(self, keys: Sequence[ResourceKey]) -> dict[ResourceKey, ResourceRow]:
+        """Rows that were read are good until anybody commits: of many starts between two commits one reads them."""
+        asked, mark = tuple(keys), self.catalog_mark()
+        if mark != self._read_at:
+            self._read_at = mark
+            self._rows_read = {}
+        known = self._rows_read.get(asked)
+        if known is None:
+            known = self._read_resources(asked)
+            if len(self._rows_read) < ANSWERS_KEPT and sum(map(_size, known.values())) <= BYTES_KEPT:
+                self._rows_read[asked] = known
+        return dict(known)
+
+    def _read_resources(self, keys: Sequence[ResourceKey]) -> dict[ResourceKey, ResourceRow]:
         rows: list[ResourceRow] = []
         for first in range(0, len(keys), KEYS_AT_ONCE):
             some = keys[first : first + KEYS_AT_ONCE]

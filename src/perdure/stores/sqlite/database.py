@@ -34,6 +34,7 @@ FRAME_BYTES = 4_096 + 24
 PIECE_BYTES = 65_536  # what SQLite's own file system layer takes at once
 FIRST_PAGES = 64  # a short session makes its log longer as it goes, and pays for no room
 GROWTH = 4
+MOST_AT_ONCE = 256  # pages, 1 MB, while commits wait: what the disk takes in milliseconds
 MOST_PAGES = 4_096  # longer than a log gets before it is folded into the file
 FOLDED_AT = 4_000  # pages, 16 MB of log, before it is folded into the file: fewer syncs, little space
 SHARE_OF_LOG = 4  # a log may take a fourth of the space that is free on its disk; then it is folded in
@@ -98,7 +99,7 @@ class WalPreallocation:
 
         Room is a luxury: where there is none to be had, commits say so themselves.
         """
-        self.pages = max(min(used * GROWTH, MOST_PAGES), used * 2)
+        self.pages = min(used * GROWTH, used + MOST_AT_ONCE, MOST_PAGES) if used < MOST_PAGES else used * 2
         if (self.pages - used) * FRAME_BYTES <= self.look_around() // SHARE_OF_ROOM:
             with suppress(apsw.Error):
                 self._make_room()
@@ -189,6 +190,7 @@ def open_for_writing(path: Path, vfs: str | None = None) -> apsw.Connection:
         _refuse_foreign(connection, path)
         connection.pragma("synchronous", "full")
         connection.pragma("fullfsync", True)  # on macOS a plain fsync does not reach the disk
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # else new values for a range are planned for each time
         _create(connection, path)
         _begin_log(connection)
         connection.pragma("wal_autocheckpoint", 0)  # the store does it, off the event loop

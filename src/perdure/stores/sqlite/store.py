@@ -117,6 +117,7 @@ class SqliteStore(
         if self._writing is None:
             self._set_count(self._reader, writes=False)
         self._seen = -1
+        self._read_at = None  # marks of two connections have nothing to do with each other
 
     def _set_count(self, connection: apsw.Connection, *, writes: bool) -> None:
         """Once: whoever counts goes on, whatever the wall shows when the file is opened again."""
