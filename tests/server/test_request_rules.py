@@ -357,3 +357,24 @@ def test_a_server_is_made_of_what_its_extra_names(server: Server) -> None:
     assert names == {"httptools", "msgspec", "starlette", "uvicorn", "websockets"}
     mapped = Path(f"/proc/{server.process.process.pid}/maps").read_text()
     assert "/httptools/" in mapped and "/msgspec/" in mapped
+
+
+def test_requests_sent_at_once_are_answered_in_order_and_the_last_one_closes(server: Server) -> None:
+    """SRV-010. Of a HEAD only the head is sent; a connection that is to be closed is, behind its answer."""
+    address = urlsplit(server.url)
+    own = f"Host: {address.netloc}\r\nAuthorization: Bearer {server.admin.token}\r\n"
+    requests = [
+        f"GET /api/v1/whoami HTTP/1.1\r\n{own}\r\n",
+        f"HEAD /api/v1/whoami HTTP/1.1\r\n{own}\r\n",
+        f"GET /api/v1/nothing HTTP/1.1\r\n{own}\r\n",
+        f"GET /api/v1/runs HTTP/1.1\r\n{own}Connection: close\r\n\r\n",
+    ]
+    with socket.create_connection((address.hostname, address.port), timeout=60) as connection:
+        connection.sendall("".join(requests).encode())
+        answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+    heads = re.findall(rb"HTTP/1\.1 (\d+)", answer)
+    assert heads == [b"200", b"200", b"404", b"200"]
+    assert answer.count(b'"role":"admin"') == 1, "a HEAD has no body"
+    assert answer.count(b"\r\nperdure-version: ") == answer.count(b"\r\ndate: ") == 4
+    assert answer.lower().count(b"connection: close") == 1

@@ -33,7 +33,9 @@ _CHARSET = re.compile(r";\s*charset\s*=\s*\"?([^\s;\"]+)", re.IGNORECASE)
 
 def check_accept(route: "Route", headers: Mapping[str, str]) -> bool:
     """Whether a stream is asked for; refused if nothing that we have is accepted."""
-    accept = headers.get("accept", "*/*")
+    accept = headers.get("accept")
+    if accept is None:
+        return False
     parts = [part for part in accept.split(",") if part.strip()]
     kinds = [_media_type(part) for part in parts if not _NOT_AT_ALL.search(part)]
     if route.streams and SSE in kinds:
@@ -143,7 +145,7 @@ def read_json_text(text: bytes) -> Any:
         value = jsontext.read_strict(text)
     except jsontext.NotJson as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
-    if _depth(value) > DEEPEST:
+    if text.count(b"[") + text.count(b"{") > DEEPEST and _depth(value) > DEEPEST:
         raise BadRequest(f"the body is nested more than {DEEPEST} levels deep")
     return value
 

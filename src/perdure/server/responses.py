@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from perdure.server.limits import HeldBytes
     from perdure.server.route_table import Route
 
+Fields = list[tuple[bytes, bytes]]
+ANSWERS_WHOLE = "perdure.answers_whole"  # in a scope: sends a small answer in one piece, if the connection can
+
 SLOWEST_READER = 30.0  # seconds that a follower may leave its stream unread
 SLICE = 0.002  # seconds that a follower is sent events, before other work has its turn
 PIECE = 256 * 1024  # bytes of an answer that are sent at once
@@ -40,10 +43,18 @@ class PiecewiseResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await self._send(send)
+            if not self._is_sent_whole(scope):
+                await self._send(send)
         finally:
             if self.held is not None:
                 self.held.set(0)
+
+    def _is_sent_whole(self, scope: Scope) -> bool:
+        answer = scope.get(ANSWERS_WHOLE)
+        if answer is None or len(self.body) > PIECE or scope["method"] == "HEAD" or self.status_code in (204, 304):
+            return False
+        is_sent: bool = answer(self.status_code, self.raw_headers, self.body)
+        return is_sent
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -12,6 +13,7 @@ from perdure.views.errors import BadRequest
 
 Handler = Callable[[ApiCall], Awaitable[Result]]
 
+SHORT_PATH, PATHS_KEPT = 40, 256  # bytes; how many are kept, split
 PATHS_OF_RUNS = ("/api/v1/runs/{id}", "/api/executions/{id}", "/api/vars/{id}", "/api/ehdb/executions/{id}")
 
 
@@ -124,11 +126,15 @@ class RouteTable:
         raise RouteNotFound(f"there is nothing under /{'/'.join(segments)}")
 
 
-def split_path(raw_path: bytes) -> list[str]:
+def split_path(raw_path: bytes) -> Sequence[str]:
     """The segments of a path, each decoded for itself."""
+    return _split_known(raw_path) if len(raw_path) <= SHORT_PATH else _split(raw_path)
+
+
+def _split(raw_path: bytes) -> tuple[str, ...]:
     path = raw_path.partition(b"?")[0]
     if path in (b"", b"/"):
-        return []
+        return ()
     segments = []
     for part in path.removeprefix(b"/").split(b"/"):
         try:
@@ -140,4 +146,7 @@ def split_path(raw_path: bytes) -> list[str]:
         if "\0" in segment:
             raise BadRequest("a part of the path contains a NUL character")
         segments.append(segment)
-    return segments
+    return tuple(segments)
+
+
+_split_known = lru_cache(PATHS_KEPT)(_split)  # most requests are to a few short paths

@@ -27,7 +27,7 @@ MOST_NAMESPACES = 200  # that are counted on their own; further ones together, a
 BUCKETS = (0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 86_400.0)  # seconds
 
 
-COUNTED = (e.TaskScheduled, e.TaskEnded, e.TaskRedelivered, e.RunStarted, e.RunEnded)
+COUNTED = frozenset({e.TaskScheduled, e.TaskEnded, e.TaskRedelivered, e.RunStarted, e.RunEnded})
 
 
 class EventMetrics(Protocol):
@@ -109,7 +109,7 @@ class ServerMetrics:
         labels: Labels = (("language", name), *self._namespace_label(namespace))
         for at, events in turns:
             for event in events:
-                if isinstance(event, COUNTED):
+                if type(event) in COUNTED:
                     self._count(event, labels, at - started_at)
 
     def _namespace_label(self, namespace: str) -> Labels:

@@ -89,9 +89,11 @@ class RunNarrators:
 
     def sentences(self, run: RunId, turns: Sequence[tuple[Instant, Sequence[e.Event]]]) -> list[str]:
         heard = [event for _, events in turns for event in events if type(event) in _HEARD]
-        if not heard:
-            return []
-        narrator = self._narrators.pop(run, None) or ProgressNarrator(run)
+        narrator = self._narrators.pop(run, None) if heard else None
+        if narrator is None:
+            if not heard or (len(heard) == 1 and type(heard[0]) is e.RunEnded):  # an end alone deserves no line
+                return []
+            narrator = ProgressNarrator(run)
         sentences = [sentence for event in heard if (sentence := narrator.sentence(event)) is not None]
         if narrator.has_open_tasks:
             self._narrators[run] = narrator
