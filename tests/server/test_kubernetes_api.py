@@ -529,12 +529,12 @@ def test_a_watch_of_namespaces_tells_of_those_that_the_token_sees(server: Server
         versions[name] = created(api, place, body)["metadata"]["resourceVersion"]
     assert api("DELETE", f"{place}/hidden").status == 200
     created(api, place, {"metadata": {"name": "hidden"}})
-    with closing(watch(viewer, f"{place}?watch=true&resourceVersion={begin}&timeoutSeconds=1")) as told:
-        assert [(event["type"], event["object"]["metadata"]["name"]) for event in told] == [("ADDED", "seen")]
+    with closing(watch(viewer, f"{place}?watch=true&resourceVersion={begin}&timeoutSeconds=1")) as events:
+        assert [(event["type"], event["object"]["metadata"]["name"]) for event in events] == [("ADDED", "seen")]
     hidden = f"{place}?watch=true&timeoutSeconds=1&fieldSelector=metadata.name=hidden&resourceVersion="
     for version in (begin, versions["hidden"], "0"):
-        with closing(watch(viewer, f"{hidden}{version}")) as told:
-            assert [event["object"].get("reason") for event in told] in ([], ["Expired"])
+        with closing(watch(viewer, f"{hidden}{version}")) as events:
+            assert [event["object"].get("reason") for event in events] in ([], ["Expired"])
 
 
 def test_an_idempotency_key_of_a_dry_run_is_not_one_of_the_act(api: Api) -> None:
