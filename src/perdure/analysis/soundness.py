@@ -35,7 +35,7 @@ def find_defects(
     limits = {"most_states": most_states, "most_seconds": most_seconds}
     space = StateSpace(net, clock, **limits)  # type: ignore[arg-type]
     judgement = _Judgement(net, space)
-    if space.is_complete and not space.growing and judgement.has_cycles and judgement.unfired:
+    if space.is_complete and not space.growing and judgement.repeats and judgement.unfired:
         # What is left out because of the order of independent transitions may matter where runs do not end.
         whole = StateSpace(net, clock, reduces=False, **limits)  # type: ignore[arg-type]
         if whole.is_complete and not whole.growing:
@@ -58,12 +58,10 @@ class _Judgement:
             for following in space.edges
         ]
         self.cycles = list(self._endless(self.edges))
+        # Also inside a time limit: which one of them ends it, and after what, is open.
+        self.repeats = any(cycles([[target for _, target in following] for following in self.edges]))
         used = {net.transitions[index].part for index in space.fired if net.transitions[index].is_start}
         self.unfired = {index for index, part in enumerate(net.parts) if part.never is not None and index not in used}
-
-    @property
-    def has_cycles(self) -> bool:
-        return bool(self.cycles)
 
     def _endless(self, edges: Edges) -> Iterator[list[int]]:
         """The states between which a run can go on for ever: not those that it leaves when a time limit is over."""
@@ -109,7 +107,7 @@ class _Judgement:
             if remark.part in self.unfired:
                 continue
             everywhere = counts[same] == len(self.space.last)
-            is_certain = everywhere and not remark.is_person and self.is_exact and not self.cycles
+            is_certain = everywhere and not remark.is_person and self.is_exact and not self.repeats
             yield self._finding(
                 remark.kind, is_certain, remark.part, remark.message, remark.hint, self.space.way_to(state)
             )

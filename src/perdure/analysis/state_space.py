@@ -178,7 +178,7 @@ class _Relations:
         for place in sorted(present):
             for index in self.takers[place]:
                 transition = self.transitions[index]
-                if transition.takes[0] == place and self._is_possible(transition, present) and not transition.is_limit:
+                if transition.takes[0] == place and transition.is_followed and self._is_possible(transition, present):
                     yield index
 
     def _is_possible(self, transition: NetTransition, present: set[int]) -> bool:

@@ -72,6 +72,12 @@ class NetTransition(msgspec.Struct, frozen=True, gc=False):
     is_limit: bool = False  # only a limit of the engine makes it happen: it ends no loop, and shows what can be used
     is_limited: bool = False  # it is inside a time limit: what repeats only such transitions does not go on for ever
 
+    @property
+    def is_followed(self) -> bool:
+        """Whether runs do it. A limit of the engine ends no loop (ANA-009), unless that one is inside a time limit:
+        then it is no defect, and the engine may well be the first to end it."""
+        return self.is_limited or not self.is_limit
+
 
 class Remark(msgspec.Struct, frozen=True):
     """What is wrong with a run that ends, or stands still, with a token in a certain place."""

@@ -67,7 +67,8 @@ def _add_task(
                     target = positions[to or 0]
                     jumps_to = step.tasks[to or 0].label
                     net.add(part, f"jumps to {jumps_to}", (after,), (target,), is_failure=is_error)
-                    net.add(part, "", (after,), (broken,), is_limit=True)
+                    if (to or 0) <= at:
+                        net.add(part, f"{label}has run too often", (after,), (broken,), is_limit=True)
                 case Directive.BREAK:
                     net.add(part, "breaks", (after,), (ended,))
                 case Directive.RETRY:
