@@ -32,6 +32,8 @@ class Finally(Middleware):
         for rising, place in [(ends.ok, out), *((ends.failures[item], left.failures[item]) for item in ends.failures)]:
             if holds is not True:
                 net.go(part, "", rising, place, is_start=False)
+            if net.may_fail(entry, "onAlways"):
+                net.go(part, "fails", rising, net.failed(left, net.unknown), is_failure=True, is_start=False)
             kept = net.net.place()
             if holds is not False:
                 net.net.add(cleanup, "cleans up", (rising,), (begin, kept))

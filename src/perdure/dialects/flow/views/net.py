@@ -299,10 +299,14 @@ class FlowNet:
         """A stack of middleware around `inside`."""
         if not isinstance(entry, MiddlewareEntry):
             return inside(at)
-        inner_entry = entry.inner
-        return entry.provider.build_net(
-            self, entry, at, part, lambda begin: self.stack(inner_entry, begin, part, inside)
+        inner_entry, begin = entry.inner, self.net.place()
+        self.go(part, "", at, begin, is_start=False)
+        ends = entry.provider.build_net(
+            self, entry, begin, part, lambda place: self.stack(inner_entry, place, part, inside)
         )
+        if self.may_fail(entry, "onEntry"):  # then it is not established: nothing else of it runs (MWL-371)
+            self.go(part, "fails", at, self.failed(ends, UNKNOWN), is_failure=True, is_start=False)
+        return ends
 
     def moved(self, ends: Ends, ok: int) -> Ends:
         """The same failures, at places of their own, and another place for success."""
@@ -346,14 +350,12 @@ class FlowNet:
         ends = Ends(self.net.place())
         begin = self.net.place()
         self.go(part, "", at, begin, is_start=False)
-        if self._may_fail(entry, "onEntry"):
-            self.go(part, "fails", at, self.failed(ends, UNKNOWN), is_failure=True, is_start=False)
         inner = inside(begin)
         self.go(part, "", inner.ok, ends.ok, is_start=False)
-        if self._may_fail(entry, "onSuccess") or self._may_fail(entry, "onAlways"):
+        if self.may_fail(entry, "onSuccess") or self.may_fail(entry, "onAlways"):
             self.go(part, "fails", inner.ok, self.failed(ends, UNKNOWN), is_failure=True, is_start=False)
         shaping = entry.phases.get("onFailure")
-        may_fail = self._may_fail(entry, "onFailure") or self._may_fail(entry, "onAlways")
+        may_fail = self.may_fail(entry, "onFailure") or self.may_fail(entry, "onAlways")
         for failure, place in inner.failures.items():
             shaped = failure if shaping is None or not shaping.envelope else UNKNOWN
             self.go(part, "", place, self.failed(ends, shaped), is_start=False)
@@ -361,7 +363,7 @@ class FlowNet:
                 self.go(part, "fails", place, self.failed(ends, UNKNOWN), is_start=False)
         return ends
 
-    def _may_fail(self, entry: MiddlewareEntry, name: str) -> bool:
+    def may_fail(self, entry: MiddlewareEntry, name: str) -> bool:
         """A phase with expressions that are not constant, or arguments that do not fit."""
         phase = entry.phase(name)
         is_plain = is_literal(phase.arguments, phase.shape, phase.envelope, phase.assign)

@@ -179,7 +179,7 @@ class WaitStep(StepKind):
             unread = references.reads_any_step or not references.steps
             later = {name for name in references.steps if net.is_after(name, step.name)}
             if not unread and later == references.steps and references.roots == {"steps"}:
-                truth = net.truth(until, {"steps": {}})
+                truth = _before_they_start(net, until, references)
         if truth is True:
             net.succeed(step, at, "is satisfied")
             return
@@ -215,6 +215,17 @@ class WaitStep(StepKind):
         return any(name in net.endable or name not in net.ended for name in at_work)
 
 
+def _before_they_start(net: "StoryNet", until: str, references: References) -> bool | str | None:
+    """What a condition is as long as the steps that it reads have not started: a failure may have skipped them."""
+    if len(references.steps) > MOST_SENDERS:
+        return None
+    truths = set()
+    for states in product(({}, {"phase": StoryPhase.SKIPPED.value}), repeat=len(references.steps)):
+        data = {name: state for name, state in zip(references.steps, states, strict=True) if state}
+        truths.add(net.truth(until, {"steps": data}))
+    return truths.pop() if len(truths) == 1 else None
+
+
 def _senders(net: "StoryNet", step: Step) -> frozenset[str] | None:
     """Steps of which one must have ended before the condition can hold; None: that cannot be told.
 
@@ -230,9 +241,13 @@ def _senders(net: "StoryNet", step: Step) -> frozenset[str] | None:
         return None
     if not net.ended.keys() >= references.steps:
         return None
-    states = [{}, *({"phase": phase.value} for phase in StoryPhase if not phase.is_terminal)]
-    for combination in product(states, repeat=len(names)):
-        data = {"steps": dict(zip(names, combination, strict=True))}
+    at_work: list[dict[str, str] | None] = [{}]
+    at_work += [{"phase": phase.value} for phase in StoryPhase if not phase.is_terminal]
+    unstarted: list[dict[str, str] | None] = [None]
+    states = [unstarted if net.is_after(name, step.name) else at_work for name in names]
+    for combination in product(*states):
+        known = zip(names, combination, strict=True)
+        data = {"steps": {name: state for name, state in known if state is not None}}
         if net.truth(until, data) in (True, None):
             return None
     return frozenset(references.steps) if net.truth(until, {"steps": {}}) not in (True, None) else None

@@ -69,6 +69,8 @@ class StoryNet:
         for name in self.parts:
             if name in self.todo:
                 self._step(program.steps[name])
+        for name in sorted({name for step in program.steps.values() for name in self._awaited(step)}):
+            self._skip_early(program.steps[name])
         self._blocks()
         self._check_limits()
         self._check_recursion()
@@ -164,7 +166,8 @@ class StoryNet:
             self.net.add(part, "is skipped", (todo,), (ended,), reads=needed, is_start=False)
         if condition is WRONG:
             self.net.add(part, "fails", (todo,), (ended,), reads=needed, is_start=False)
-        fails_before = needed or any(self._may_fail_at_once(other) for other in self._before(name))
+        is_strict = not self.program.continues_on_failure
+        fails_before = needed or (is_strict and any(self._may_fail_at_once(other) for other in self._before(name)))
         if step.block == "steps" and fails_before:
             reads = (*needed, self.trouble)
             self.net.add(part, "is skipped", (todo,), (ended,), reads=reads, is_start=False)
@@ -175,6 +178,25 @@ class StoryNet:
         STEP_KINDS[step.kind].build_net(self, step, begin)
         if condition in (None, WRONG) or step.data.get("requires") or step.data.get("postExecution"):
             self._may_fail[name] = not step.allows_failure
+
+    def _awaited(self, step: Step) -> Iterator[str]:
+        """Main steps whose state a wait reads."""
+        until = step.with_block.get("until")
+        if step.kind == "wait" and isinstance(until, str) and is_template(until):
+            yield from (self.reads(until).steps & set(self.program.plan.blocks["steps"]))
+
+    def _skip_early(self, step: Step) -> None:
+        """A failure skips at once whatever has not started, or what needs the failed step (STY-064, 066).
+
+        Elsewhere it makes no difference that this does not wait for all that the step needs.
+        """
+        needed = self.program.plan.waits.get(step.name, ())
+        others = needed if self.program.continues_on_failure else self.program.plan.blocks["steps"]
+        for other in others:
+            if other in self.ended and other != step.name and not self.is_after(other, step.name):
+                reads = (self.ended[other], self.trouble)
+                part, todo = self.parts[step.name], self.todo[step.name]
+                self.net.add(part, "is skipped", (todo,), (self.ended[step.name],), reads=reads, is_start=False)
 
     def _before(self, name: str) -> Iterator[str]:
         for other in self.program.plan.blocks["steps"]:
