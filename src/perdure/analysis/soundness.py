@@ -35,7 +35,7 @@ def find_defects(
     limits = {"most_states": most_states, "most_seconds": most_seconds}
     space = StateSpace(net, clock, **limits)  # type: ignore[arg-type]
     judgement = _Judgement(net, space)
-    if space.is_complete and not space.growing and judgement.repeats and judgement.unfired:
+    if space.is_complete and not space.growing and judgement.repeats and judgement.is_open:
         # What is left out because of the order of independent transitions may matter where runs do not end.
         whole = StateSpace(net, clock, reduces=False, **limits)  # type: ignore[arg-type]
         if whole.is_complete and not whole.growing:
@@ -60,8 +60,17 @@ class _Judgement:
         self.cycles = list(self._endless(self.edges))
         # Also inside a time limit: which one of them ends it, and after what, is open.
         self.repeats = any(cycles([[target for _, target in following] for following in self.edges]))
+        enders = [item for following in space.edges for item in following if net.transitions[item[0]].ends_run]
+        self.enders = {net.transitions[index].part for index, _ in enders}
+        self.ends = sorted({*space.last, *(target for _, target in enders)})  # states in which a run may end
         used = {net.transitions[index].part for index in space.fired if net.transitions[index].is_start}
         self.unfired = {index for index, part in enumerate(net.parts) if part.never is not None and index not in used}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something was not met that may matter: the use of a part, or an end of the run."""
+        unmet = (t for index, t in enumerate(self.net.transitions) if t.ends_run and index not in self.space.fired)
+        return bool(self.unfired) or any(unmet)
 
     def _endless(self, edges: Edges) -> Iterator[list[int]]:
         """The states between which a run can go on for ever: not those that it leaves when a time limit is over."""
@@ -92,7 +101,7 @@ class _Judgement:
     def _remarks(self) -> Iterator[Defect]:
         first: dict[tuple[DefectKind, int], tuple[int, int]] = {}  # by what is remarked: the place, and the first state
         counts: Counter[tuple[DefectKind, int]] = Counter()  # of states
-        for state in self.space.last:
+        for state in self.ends:
             marking = set(self.space.markings[state])
             pay(_PRICE * len(marking))
             noted = {}
@@ -106,8 +115,9 @@ class _Judgement:
             remark = self.net.remarks[place]
             if remark.part in self.unfired:
                 continue
-            everywhere = counts[same] == len(self.space.last)
-            is_certain = everywhere and not remark.is_person and self.is_exact and not self.repeats
+            everywhere = counts[same] == len(self.ends)
+            others = self.repeats or self.enders - {remark.part}
+            is_certain = everywhere and not remark.is_person and self.is_exact and not others
             yield self._finding(
                 remark.kind, is_certain, remark.part, remark.message, remark.hint, self.space.way_to(state)
             )
@@ -168,7 +178,7 @@ class _Judgement:
         trace = [*self.space.way_to(entry), *around]
         names = list(dict.fromkeys(name for index in around if (name := self._step(index)) is not None))
         way = " → ".join([*names, names[0]]) if names else ""
-        is_certain = self.is_exact and not self.space.last and self._must_enter(states)
+        is_certain = self.is_exact and not (self.space.last or self.enders) and self._must_enter(states)
         if kind is DefectKind.ENDLESS_LOOP:
             message = f"this can go on for ever without waiting: {way}"
             hint = "Add an exit that does not depend on data alone, a wait, or a time limit around it."
@@ -208,7 +218,8 @@ class _Judgement:
                 continue
             reported.add(step)
             is_limited = any(self.net.transitions[item].is_limited for item in way)  # a time limit ends it
-            is_certain = self.space.is_complete and not self.space.last and not self.cycles and not is_limited
+            others = self.space.last or self.cycles or self.enders or is_limited
+            is_certain = self.space.is_complete and not others
             message = "each round makes more tokens than it takes: their number has no bound"
             hint = "Let one way of this step lead back, or join the tokens before the next round."
             yield self._finding(DefectKind.UNBOUNDED_TOKENS, is_certain, part, message, hint, way)

@@ -70,6 +70,7 @@ class NetTransition(msgspec.Struct, frozen=True, gc=False):
     is_start: bool = True  # its part is used if it fires
     is_last: bool = False  # only when nothing else can happen
     is_limit: bool = False  # only a limit of the engine makes it happen: it ends no loop, and shows what can be used
+    ends_run: bool = False  # the run may end at once, whatever else goes on in it
     is_limited: bool = False  # it is inside a time limit: what repeats only such transitions does not go on for ever
 
     @property
@@ -148,11 +149,12 @@ class Net(msgspec.Struct):
         is_start: bool = True,
         is_last: bool = False,
         is_limit: bool = False,
+        ends_run: bool = False,
     ) -> None:
         arcs = tuple(takes), tuple(puts), tuple(reads), tuple(unless)
         pay(_PRICE * (1 + sum(map(len, arcs))))
         self.transitions.append(
-            NetTransition(part, choice, *arcs, waits, is_failure, is_bounded, is_start, is_last, is_limit)
+            NetTransition(part, choice, *arcs, waits, is_failure, is_bounded, is_start, is_last, is_limit, ends_run)
         )
 
     def limit_from(self, first: int) -> None:

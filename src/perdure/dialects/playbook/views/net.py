@@ -40,6 +40,7 @@ class PlaybookNet:
         self.program = program
         self.net = Net()
         self.parts: dict[str, int] = {}
+        self.is_hurried = program.completion.on_failure is OnFailure.FAIL_FAST  # the first unhandled failure ends it
         self.index = {name: index for index, name in enumerate(program.steps)}
         self.assigned = {key for step in program.steps.values() for key in _assigned(step)}
         self.denied: list[tuple[Step, Admission, int, int, bool]] = []
@@ -261,15 +262,16 @@ class PlaybookNet:
             targets = [self._target(step, arcs[index]) for index in fired]
             choice = " and ".join(f"→ {arcs[index].step}" for index in fired)
             is_handled = not is_failure or any(arcs[index].when is not None for index in fired)
-            reads = self._unless_handled(is_handled)
-            self.net.add(part, choice, (at,), targets, reads=reads, unless=ordinary, is_failure=is_failure)
+            reads, ends_run = self._unless_handled(is_handled), self.is_hurried and not is_handled
+            how = {"is_failure": is_failure, "ends_run": ends_run}
+            self.net.add(part, choice, (at,), targets, reads=reads, unless=ordinary, **how)
         shaping = [arc.args for arc in arcs if arc.args is not None] + [
             item for arc in arcs for item in arc.set.values()
         ]
         is_plain = all(isinstance(item, bool) for item in conditions) and all(item.is_literal for item in shaping)
         if arcs and not is_plain:
-            trouble = (self.trouble,)
-            self.net.add(part, "cannot be routed", (at,), (), reads=trouble, unless=ordinary, is_failure=True)
+            how = {"is_failure": True, "ends_run": self.is_hurried}
+            self.net.add(part, "cannot be routed", (at,), (), reads=(self.trouble,), unless=ordinary, **how)
 
     def _is_routed(self, step: Step) -> bool:
         """The final step is not, unless ordinary control reaches it as well."""
@@ -283,11 +285,13 @@ class PlaybookNet:
         self, step: Step, part: int, at: int, unless: tuple[int, ...], *, is_failure: bool, has_arcs: bool
     ) -> None:
         if is_failure:
-            self.net.add(part, "ends its branch", (at,), (), reads=(self.trouble,), unless=unless, is_failure=True)
+            how = {"is_failure": True, "ends_run": self.is_hurried}
+            self.net.add(part, "ends its branch", (at,), (), reads=(self.trouble,), unless=unless, **how)
         elif has_arcs and self.program.no_next_is_error:
             unmatched = self.net.place()
-            self.net.add(part, "matches no arc", (at,), (unmatched,), unless=(unmatched, *unless))
-            self.net.add(part, "matches no arc", (at,), (), reads=(unmatched,), unless=unless)
+            choice, hurried = "matches no arc", self.is_hurried
+            self.net.add(part, choice, (at,), (unmatched,), unless=(unmatched, *unless), ends_run=hurried)
+            self.net.add(part, choice, (at,), (), reads=(unmatched,), unless=unless, ends_run=hurried)
             message = f"step {step.name!r} can end without a matching arc, which is an error here (`no_next_is_error`)"
             hint = "Add an arc without `when` at the end."
             self.net.remarks[unmatched] = Remark(DefectKind.NO_MATCH, part, message, hint)
