@@ -109,3 +109,34 @@ def test_numbers_that_are_equal_are_no_difference() -> None:
     comparison = compare_histories(left, other, ((), ()))
     assert comparison.values is not None and comparison.decision is None
     assert [change.path for change in comparison.values.differences] == ["result.n"]
+
+
+def test_the_name_of_a_document_is_no_decision() -> None:
+    """ANA-030: two versions in two files have two names; they part where something else is decided."""
+    started: list[dict[str, Any]] = [
+        {"seq": 1, "event": "RunStarted", "name": name, "input": None} for name in ("orders", "orders2")
+    ]
+    left, right = (
+        [event, {"seq": 2, "event": "StepLeft", "next": next}] for event, next in zip(started, "sz", strict=True)
+    )
+    comparison = compare_histories(left, right, ((), ()))
+
+    assert compare_histories(started[:1], started[1:], ((), ())) == HistoryComparison(None, None)
+    for parting in (comparison.values, comparison.decision):
+        assert parting is not None and [change.path for change in parting.differences] == ["next"]
+
+
+def test_a_router_decides_by_the_arcs_that_match() -> None:
+    """ANA-030: not only the step that begins after it."""
+    routes = [[("b", True)], [("b", False), ("c", True)]]
+    left, right = (
+        _history(
+            "x",
+            ("next.evaluated", "a", {"arcs": [{"step": step, "matched": matched} for step, matched in route]}),
+            ("token.created", route[-1][0], {}),
+        )
+        for route in routes
+    )
+    decision = compare_histories(left, right, ((), ())).decision
+
+    assert decision is not None and decision.step == "a"

@@ -32,6 +32,7 @@ def test_the_past_can_be_shown(perdure: CommandLine) -> None:
     assert "before that)" in page and "\nat " in page and "interrupted" not in page and "ago" not in page
     assert 'result    "end"' in perdure("show", run).out
     assert "there is no event 999" in perdure("show", run, "--at", "999", code=8).err
+    assert "there is no event 0; the first event of a run is 1" in perdure("show", run, "--at", "0", code=8).err
 
 
 def test_the_past_is_found_by_number_by_id_and_by_time_and_has_a_checksum(perdure: CommandLine) -> None:

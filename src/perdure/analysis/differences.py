@@ -206,6 +206,9 @@ def _digest(value: Any) -> bytes:
     return blake2b(_encoder.encode(value), digest_size=16).digest()
 
 
+_ROUTE = ("step", "matched")
+
+
 def _decided(event: Mapping[str, Any]) -> dict[str, Any]:
     """What stands at the places of decisions; of lists and objects that they are there."""
     decisions: dict[str, Any] = {}
@@ -215,6 +218,8 @@ def _decided(event: Mapping[str, Any]) -> dict[str, Any]:
             value, is_there = _member(holder, path)
             if is_there:
                 decisions[prefix + path] = type(value).__name__ if isinstance(value, dict | list) else [value]
+        if isinstance(holder.get("arcs"), list):  # of a router, when it was evaluated
+            decisions[f"{prefix}arcs"] = [[_member(arc, name)[0] for name in _ROUTE] for arc in holder["arcs"]]
     return decisions
 
 
@@ -238,9 +243,13 @@ def _thread_of(event: Mapping[str, Any], frames: Mapping[Any, str]) -> str:
     return step if iteration is None else f"{step}[{iteration}]"
 
 
+_STARTED = "RunStarted"
+
+
 def _without_chance(event: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """What languages tell is in the payload of an event; values of runs, which may have such names, are deeper."""
-    kept = {name: member for name, member in event.items() if name not in CHANCE}
+    chance = CHANCE | {"name"} if event.get("event") == _STARTED else CHANCE  # who compares runs knows their names
+    kept = {name: member for name, member in event.items() if name not in chance}
     payload = kept.get("payload")
     if isinstance(payload, dict):
         kept["payload"] = {name: member for name, member in payload.items() if name not in CHANCE}

@@ -270,7 +270,8 @@ def senders_of(all_turns: Turns, before: int = 0) -> dict[int, dict[str, Any]]:
 
 
 def no_event(at: int, total: int) -> NoReturn:
-    raise EventNotFound(f"there is no event {at}; the run has events 1 to {total}")
+    known = f"the run has events 1 to {total}" if at > 0 else "the first event of a run is 1"
+    raise EventNotFound(f"there is no event {at}; {known}")
 
 
 async def mask_of(store: Store, execution: Execution) -> Mask:

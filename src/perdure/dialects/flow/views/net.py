@@ -347,8 +347,7 @@ class FlowNet:
 
     def wrapped(self, entry: MiddlewareEntry, at: int, part: int, inside: Callable[[int], Ends]) -> Ends:
         """What every middleware has: its phases may fail where they contain expressions, and shape what rises."""
-        ends = Ends(self.net.place())
-        begin = self.net.place()
+        ends, begin = Ends(self.net.place()), self.net.place()
         self.go(part, "", at, begin, is_start=False)
         inner = inside(begin)
         self.go(part, "", inner.ok, ends.ok, is_start=False)
