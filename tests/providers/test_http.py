@@ -24,6 +24,7 @@ from tests.workers.scene import (
 )
 
 from perdure.kernel.outcomes import Outcome
+from perdure.providers.http import HttpTimeouts, timeouts_of
 from perdure.providers.policy import Policy, use_policy
 from perdure.server.tls import OwnCertificate
 
@@ -258,6 +259,18 @@ async def test_a_slow_body_runs_into_its_timeout() -> None:
 
     assert failure_of(total) == failure_of(read) == ("Provider.Call.Http.Timeout", True)
     assert (details_of(total)["phase"], details_of(read)["phase"]) == ("total", "read")
+
+
+@pytest.mark.parametrize(
+    ("timeout", "read", "total"),
+    [(None, 30.0, 60.0), (200.0, 200.0, 200.0), (5, 5, 5), (HttpTimeouts(total=200.0), 30.0, 200.0)],
+)
+def test_a_limit_alone_is_the_time_that_a_server_has_to_answer(
+    timeout: HttpTimeouts | float | None, read: float, total: float
+) -> None:
+    times = timeouts_of(timeout)
+
+    assert (times.read, times.total) == (read, total)
 
 
 @on_loop

@@ -63,6 +63,13 @@ class HttpTimeouts(msgspec.Struct, forbid_unknown_fields=True):
     total: float = 60.0
 
 
+def timeouts_of(timeout: HttpTimeouts | float | None) -> HttpTimeouts:
+    """A number bounds the whole exchange, and a server may take all of it to answer."""
+    if timeout is None or isinstance(timeout, HttpTimeouts):
+        return timeout or HttpTimeouts()
+    return HttpTimeouts(read=timeout, total=timeout)
+
+
 async def http(
     context: TaskContext,
     url: str,
@@ -84,13 +91,7 @@ async def http(
     A status outside `expect` (default: anything below 400) is the failure `Provider.Call.Http.Status<code>`. Requests
     that are not idempotent by their method carry the task's key as `Idempotency-Key`.
     """
-    times = (
-        timeout
-        if isinstance(timeout, HttpTimeouts)
-        else HttpTimeouts()
-        if timeout is None
-        else HttpTimeouts(total=timeout)
-    )
+    times = timeouts_of(timeout)
     method = method.upper()
     sent = _headers(headers, auth, method, context.idempotency_key)
     if context.traceparent:
@@ -122,7 +123,7 @@ async def download(url: str, method: str, headers: dict[str, str], seconds: floa
     """The body alone, following redirects. Any status from 400 on is a failure."""
     sent = _headers(headers, None, "GET", "")
     async with ResponseMemory() as memory:
-        times = HttpTimeouts(total=seconds)
+        times = timeouts_of(seconds)
         response, data = await _send(method.upper(), url, sent, None, {}, times, True, max_bytes, memory)
         if response.status_code >= 400:
             raise await _aside(_unexpected, response, data)

@@ -9,7 +9,7 @@ from perdure.expressions.gotemplate.durations import parse_duration
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.outcomes import Code
 from perdure.providers.failure import ProviderFailure
-from perdure.providers.http import HttpTimeouts, http
+from perdure.providers.http import http, timeouts_of
 from perdure.providers.http_bodies import PREFIX, ResponseMemory
 from perdure.providers.http_client import close_clients
 from perdure.providers.task_outcomes import RESULT_LIMIT
@@ -81,7 +81,7 @@ class _Request:
     async def send(self, url: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         inputs = self._inputs
         body = inputs.get("body")
-        headers, timeout = self._headers(), HttpTimeouts(total=_seconds(inputs.get("timeout", "10s")))
+        headers, timeout = self._headers(), timeouts_of(_seconds(inputs.get("timeout", "10s")))
         content: dict[str, Any] = {"body": body} if isinstance(body, str) else {} if body is None else {"json": body}
         try:
             return await http(
