@@ -248,3 +248,68 @@ def test_a_gate_that_reads_bare_names_shows_them_as_ctx() -> None:
 )
 def test_the_cases_of_the_profile_are_read_in_it(case: Case) -> None:
     assert is_io(case.document)
+
+
+CODE = "workload: {size: 3}\n" + IO + "workflow: [{step: a, tool: {kind: python, code: %s}}]"
+TEMPLATES = [
+    """'result = {"n": {{ size }}}'""",
+    """'result = "{{ execution_id }}"'""",
+    """'result = {{ a }} +'""",  # not even Python
+]
+
+
+@pytest.mark.parametrize("code", TEMPLATES)
+def test_a_template_in_code_is_only_text_and_check_says_so(code: str) -> None:
+    """PBK-092."""
+    (warning,) = problems_of(playbook(CODE % code), Severity.WARNING)
+    assert warning.code == "PBK-092" and "is no template" in warning.message
+    assert warning.hint is not None and "input: {value:" in warning.hint
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        """'result = f"{{size}} {{ execution_id }}"'""",
+        """'result = "{{ unknown }}"'""",
+        """'result = {"size": {"size": 1}}'""",
+        """'result = {{1}}'""",
+    ],
+)
+def test_braces_that_mean_something_in_python_are_no_template(code: str) -> None:
+    """PBK-092."""
+    assert problems_of(playbook(CODE % code), Severity.WARNING) == []
+
+
+SQL = "workflow: [{step: a, tool: {kind: duckdb, %s}}]"
+
+
+@pytest.mark.parametrize(
+    ("field", "is_number"),
+    [
+        ('query: "DELETE FROM t WHERE id = {{ execution_id }}"', True),
+        ('commands: ["SELECT 1", "INSERT INTO t VALUES (1, {{ execution_id }})"]', True),
+        ("query: \"DELETE FROM t WHERE id = '{{ execution_id }}'\"", False),
+        ("query: \"SELECT 'id = {{ execution_id }}'\"", False),
+        ('query: "SELECT * FROM run_{{ execution_id }}"', False),
+    ],
+)
+def test_an_id_that_a_statement_uses_as_a_number_is_warned_of(field: str, is_number: bool) -> None:
+    """PBK-212."""
+    warnings = [problem.code for problem in problems_of(playbook(SQL % field), Severity.WARNING)]
+    assert warnings == (["PBK-212"] if is_number else [])
+
+
+@pytest.mark.parametrize("workload", ["{t: '{{ now() }}'}", "{a: 1, t: '{{ b }}'}"])
+def test_what_the_workload_cannot_read_is_warned_of(workload: str) -> None:
+    """PBK-012."""
+    text = playbook(f"workload: {workload}\n{IO}workflow: [{{step: a, tool: {{kind: noop}}}}]")
+    (warning,) = problems_of(text, Severity.WARNING)
+    assert warning.code == "PBK-012" and "the workload cannot read" in warning.message
+
+
+def test_the_workload_reads_itself_by_bare_names() -> None:
+    """PBK-012 PBK-158."""
+    text = playbook(
+        "workload: {a: 1, t: '{{ a }} {{ job.uuid }}'}\n" + IO + "workflow: [{step: a, tool: {kind: noop}}]"
+    )
+    assert problems_of(text, Severity.WARNING) == []

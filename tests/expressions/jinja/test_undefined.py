@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from perdure.expressions.jinja import Guard, MissingValue, TemplateError, compile_text
+from perdure.expressions.jinja import Guard, MissingValue, Template, TemplateError, compile_text
 
 ROOTS: dict[str, Any] = {"ctx": {"name": "ann", "nothing": None, "n": 1}, "outcome": {"status": "ok"}}
 
@@ -104,3 +104,11 @@ def test_it_is_harmless_in_guards(text: str, holds: bool) -> None:
 def test_order_and_arithmetic_on_it_fail_even_in_guards(text: str) -> None:
     with pytest.raises(TemplateError, match="`no` is missing"):
         Guard(text).holds(ROOTS)
+
+
+@pytest.mark.parametrize("kind", ["result_ref", "manifest"])
+def test_a_member_that_only_the_body_of_a_reference_has_is_explained(kind: str) -> None:
+    """PBK-173 PBK-174."""
+    reference = {"kind": kind, "ref": "noetl://execution/1", "extracted": {}}
+    with pytest.raises(TemplateError, match=r"`rows` is missing: .* kept by reference; .* `spec\.result\.select`"):
+        Template("{{ x.rows }}").render({"x": reference})

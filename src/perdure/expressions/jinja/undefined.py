@@ -63,6 +63,7 @@ def fail(value: Undefined) -> NoReturn:
 
 _MOST_NAMES = 200  # candidates for a suggestion
 _LONGEST_NAME = 200  # a longer text is not a name that somebody wrote
+_REFERENCES = ("result_ref", "manifest")  # kinds of maps that stand for a large value kept elsewhere
 
 
 def _refusal(hint: str | None, obj: Any, name: Any) -> MissingValue:
@@ -74,6 +75,9 @@ def _refusal(hint: str | None, obj: Any, name: Any) -> MissingValue:
         return MissingValue(hint[0].lower() + hint[1:].rstrip("."))
     if obj is missing:
         return MissingValue(f"`{name}` is not defined here", name)
+    if isinstance(obj, dict) and obj.get("kind") in _REFERENCES:
+        remedy = "name what is read of it in `spec.result.select`"
+        return MissingValue(f"`{name}` is missing: this value is large and kept by reference; {remedy}", str(name))
     if isinstance(obj, dict) and isinstance(name, str) and len(obj) <= _MOST_NAMES:
         near = guess(name, [key for key in obj if isinstance(key, str)])
         return MissingValue(f"`{name}` is missing{near}", name)

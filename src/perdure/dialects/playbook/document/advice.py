@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from perdure.dialects.playbook.document.cursor import Cursor
+from perdure.dialects.playbook.document.program_advice import advise_programs
 from perdure.dialects.playbook.document.template_advice import advise_templates
 from perdure.dialects.playbook.plan.program import OnDeny, Program, Step
 
@@ -14,6 +15,7 @@ def advise(cursor: Cursor, program: Program) -> None:
     """`cursor` is at the workflow of a document without errors."""
     assigned = {name for step in program.steps.values() for name in _assigned_keys(step)}
     advise_templates(cursor, program, assigned)
+    advise_programs(cursor, program)
     reached = _reachable(program)
     targets = {arc.step for step in program.steps.values() if step.router is not None for arc in step.router.arcs}
     for item, step in zip(cursor.items(), program.steps.values(), strict=True):

@@ -143,7 +143,7 @@ def _is(cursor: Cursor, kinds: tuple[type, ...], expected: str) -> None:
 
 def _workload(cursor: Cursor) -> None:
     if cursor.has("a map", "PBK-011"):
-        texts.check_data(cursor, texts.START)
+        texts.check_workload(cursor)
 
 
 # The workbook.

@@ -17,7 +17,7 @@ FIELDS = frozenset(
 )
 CLAIM = (FIELDS - {"iter", "results", "_prev", "keychain"}) | {"__frame_max_rows", "__frame_key"}
 POLICY = (FIELDS | {"outcome"}) - {"keychain"}
-START = frozenset({"workload", "execution_id", "env"})
+START = frozenset({"workload", "execution_id", "env"})  # only here is there an `env`
 STATUS = r"""\b(?:outcome|output)(?:\.status\b|\[['"]status['"]\])"""
 SUCCESS = r"""(?:'success'|"success")"""
 _TEMPLATE = lazy_regex(r"(?s)\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}")
@@ -53,6 +53,12 @@ def check_data(cursor: Cursor, scope: frozenset[str]) -> None:
             _check_names(text, Template(text.value).reads, scope)
 
 
+def check_workload(cursor: Cursor) -> None:
+    """The workload is rendered from itself alone, before anything else exists (PBK-012)."""
+    bare = frozenset(name for name in cursor.value if isinstance(name, str)) | {"job"}
+    check_data(cursor, START | bare if cursor.report.is_io else START)
+
+
 def is_plain_text(cursor: Cursor) -> bool:
     """Whether the value is a text without a template."""
     return isinstance(cursor.value, str) and not has_template(cursor.value)
@@ -83,10 +89,12 @@ def _check_names(cursor: Cursor, reads: TemplateReads, scope: frozenset[str]) ->
             cursor.problem("PBK-184", "keychain exists only in the fields of a task")
         elif name == "vars":
             cursor.problem("PBK-032", "there are no vars", hint="Use ctx, or iter inside a loop.")
-        elif name == "ctx" and scope is START:
-            cursor.problem(
-                "PBK-012", "the workload is fixed before there is a ctx", hint=f"Readable: {_listed(scope)}."
-            )
+        elif "env" in scope and name == "ctx":
+            hint = f"Readable: {_listed(scope)}."
+            cursor.problem("PBK-012", "the workload is fixed before there is a ctx", hint=hint)
+        elif "env" in scope and cursor.report.is_io:
+            hint = f"Readable here: {_listed(scope)}. Give the value in the input, or let a step make it."
+            cursor.warn("PBK-012", f"the workload cannot read {name!r}{guess(name, sorted(scope))}", hint=hint)
         elif not cursor.report.is_io:  # in that profile a bare name is looked up when it is needed
             cursor.warn(
                 "PBK-146",
