@@ -304,6 +304,19 @@ def test_a_token_comes_from_flag_environment_or_context_and_is_told_nowhere(scen
     assert "chmod 600" in context("context", "use", "here", code=2).err
 
 
+def test_a_context_that_is_still_in_use_is_named_where_it_surprises(tmp_path: Path) -> None:
+    commands, config = CommandLine(tmp_path), str(tmp_path / "config")
+    commands("context", "add", "old", "--server", "http://127.0.0.1:1", "--access-token", "x", XDG_CONFIG_HOME=config)
+    (tmp_path / "hello.json").write_text(GIVES)
+    (tmp_path / "tasks.py").write_text("")
+    leave = "The context 'old' is in use; `perdure context use --none` leaves it"
+    assert leave in commands("ps", code=1, XDG_CONFIG_HOME=config).err
+    for verb in ("check", "run"):
+        refused = commands(verb, "hello.json", "--load", "tasks.py", code=2, XDG_CONFIG_HOME=config).err
+        assert leave in refused and "perdure serve --load" in refused
+    assert "context" not in commands("ps", "--server", "http://127.0.0.1:1", code=1, XDG_CONFIG_HOME=config).err
+
+
 def test_the_commands_of_the_guide_work_in_their_order(scene: Scene, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "guide" / "remote.md").read_text("utf-8")
     commands = CommandLine(tmp_path)

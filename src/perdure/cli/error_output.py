@@ -6,6 +6,7 @@ import traceback
 
 from perdure.cli.console import Console
 from perdure.cli.exit_codes import Exit, exit_of_error
+from perdure.cli.server_choice import ServerChoice, leave_context
 from perdure.cli.stdout import give_text, has_given
 from perdure.kernel.errors import PerdureError
 
@@ -13,8 +14,11 @@ DEBUG = "PERDURE_DEBUG"
 UNEXPECTED_HINT = f"This is a bug in Perdure or in a loaded module. Set {DEBUG}=1 to see where it happened."
 
 
-def complain(error: Exception, talk: Console, verb: str, *, as_json: bool) -> Exit:
+def complain(error: Exception, talk: Console, verb: str, *, as_json: bool, choice: ServerChoice | None = None) -> Exit:
+    """`choice`: the server that the command was for."""
     code, message, hint = _describe(error)
+    if code == "SERVER-UNREACHABLE":
+        hint = f"{hint} {leave_context(choice)}".strip()
     hint = hint.replace("perdure VERB", f"perdure {verb}")
     talk.clear()
     if os.environ.get(DEBUG):

@@ -64,7 +64,7 @@ def _perform(words: Sequence[str]) -> int:
     refuse_colours("--no-color" in words)
     talk = Console(sys.stderr)
     as_json = _Parser.as_json = "--json" in words  # so also when the words are not understood
-    verb = "VERB"
+    verb, choice = "VERB", None
     try:
         _check_text(words)
         words = _translate_aliases(_behind_verb(words))
@@ -75,7 +75,7 @@ def _perform(words: Sequence[str]) -> int:
         talk, as_json, verb = _console(args), args.json, args.verb
         from perdure.cli.server_choice import chosen_server
 
-        args.choice = chosen_server(args)
+        args.choice = choice = chosen_server(args)
         return _answered(int(args.perform(args, talk)), as_json)
     except BrokenPipeError:
         raise
@@ -84,7 +84,7 @@ def _perform(words: Sequence[str]) -> int:
     except Exception as error:
         from perdure.cli.error_output import complain
 
-        return complain(error, talk, verb, as_json=as_json)
+        return complain(error, talk, verb, as_json=as_json, choice=choice)
 
 
 def _console(args: argparse.Namespace) -> Console:

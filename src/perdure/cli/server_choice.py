@@ -159,6 +159,22 @@ def read_token(text: str) -> str:
     return token
 
 
+def leave_context(choice: ServerChoice | None) -> str:
+    """How to get back to a store, for somebody who has forgotten that a context is in use."""
+    if choice is None or choice.context is None:
+        return ""
+    name = choice.origin.removeprefix("context ")
+    return f"The context '{name}' is in use; `perdure context use --none` leaves it and works on a store here."
+
+
+def refuse_load(args: argparse.Namespace) -> None:
+    """What a server does, it does with the code that it has loaded itself."""
+    if args.load:
+        message = f"--load: the server {args.choice.url} works with the code that it has loaded itself"
+        hint = "Start it with `perdure serve --load FILE`."
+        raise BadUsage(message, hint=f"{hint} {leave_context(args.choice)}".rstrip())
+
+
 def refuse_server(args: argparse.Namespace) -> None:
     """For what works on a store only."""
     choice = args.choice

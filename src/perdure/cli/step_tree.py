@@ -102,4 +102,4 @@ def _items(step: StepOverview) -> str:
     parts.append(f"{step.items_done} done")
     if rest and step.state.is_open:
         parts.append(f"{rest} to do")
-    return f"{step.items} items: {', '.join(parts)}"
+    return f"{step.items} item{'' if step.items == 1 else 's'}: {', '.join(parts)}"

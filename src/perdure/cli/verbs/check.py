@@ -11,7 +11,7 @@ from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import store_if_any
-from perdure.cli.server_choice import server_access
+from perdure.cli.server_choice import refuse_load, server_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.ids import DEFAULT_NAMESPACE
@@ -97,8 +97,7 @@ async def _checked_by_server(
     args: argparse.Namespace, talk: Console, texts: Sequence[tuple[str, bytes]], together: Sequence[AppliedDocument]
 ) -> list[CheckedDocument]:
     """Beside the catalog, the providers and the policy of the server; code that is loaded here does not count."""
-    if args.load:
-        raise BadUsage("--load is for a check without a server", hint="A server checks with the code that it has.")
+    refuse_load(args)
     async with server_access(args, talk.say) as server:
         return [
             found_elsewhere(origin, text, await server.check_whole(text, applied=together, namespace=args.namespace))

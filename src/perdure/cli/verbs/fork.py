@@ -10,6 +10,7 @@ from perdure.cli.console import Console
 from perdure.cli.document_files import read
 from perdure.cli.errors import BadUsage
 from perdure.cli.interrupts import complete
+from perdure.cli.server_choice import refuse_load
 from perdure.cli.start_and_follow import add_waiting, begin_and_follow, start_on_server
 from perdure.engine.client import Client
 from perdure.engine.handle import Handle
@@ -54,8 +55,7 @@ def perform(args: argparse.Namespace, talk: Console) -> int:
     if not args.at_failure and (args.input is not None or args.document is not None):
         raise BadUsage("--input and --document are for a fork --at-failure")
     if args.choice is not None:
-        if args.load:
-            raise BadUsage("--load works on a store, not through a server", hint="Name it with --db.")
+        refuse_load(args)
         return complete(start_on_server(args, talk, lambda access: _fork_on_server(access, args)))
     changes = ForkChanges()
     if args.document is not None:

@@ -7,10 +7,9 @@ from typing import Any
 
 from perdure.cli import arguments as a
 from perdure.cli.console import Console
-from perdure.cli.errors import BadUsage
 from perdure.cli.exit_codes import Exit
 from perdure.cli.interrupts import complete
-from perdure.cli.server_choice import server_access
+from perdure.cli.server_choice import refuse_load, server_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Cell, Column, table
 from perdure.views.errors import ProviderNotFound
@@ -36,8 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def perform(args: argparse.Namespace, talk: Console) -> int:
     if args.choice is not None:
-        if args.load:
-            raise BadUsage("--load: providers of a server are loaded there (`perdure serve --load`)", hint="")
+        refuse_load(args)
         return complete(_ask_server(args, talk))
     load_sources(args.load)
     if args.name is None:

@@ -12,6 +12,7 @@ from perdure.cli.document_files import read, read_applied
 from perdure.cli.errors import BadUsage
 from perdure.cli.interrupts import complete
 from perdure.cli.open_engine import store_if_any
+from perdure.cli.server_choice import refuse_load
 from perdure.cli.start_and_follow import add_waiting, begin_and_follow, start_on_server
 from perdure.engine.client import Client
 from perdure.engine.decision_threads import collect_seldom
@@ -136,8 +137,7 @@ def perform(args: argparse.Namespace, talk: Console) -> int:
     load_sources(args.load)
     run_input = a.with_members(a.with_members(args.input, args.set), args.set_string, as_text=True)
     if args.choice is not None:
-        if args.load:
-            raise BadUsage("--load: the server executes the run; load the code there (`perdure serve --load`)", hint="")
+        refuse_load(args)
         return complete(start_on_server(args, talk, lambda access: _start_on_server(access, args, talk, run_input)))
     return complete(_run(args, talk, run_input))
 
