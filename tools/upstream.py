@@ -18,6 +18,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tools import upstream_runs
+from tools.upstream_runs import Ending, Why
+
 from perdure.engine.resources.document_validation import DocumentValidator
 from perdure.kernel.documents.problems import Problem, Severity
 from perdure.kernel.documents.validation import AppliedDocument
@@ -36,6 +39,11 @@ does, beside what its own folder or page declares. *Rightly refused*: the origin
 is a fragment. What is accepted and needs nothing from elsewhere is also run: with a PostgreSQL, a NATS server, an echo
 service and the project's own test service on the same machine, at most a minute each. It ends *as its authors say* if
 it succeeds, its own checks included, or fails where they say that it must fail.
+
+Playbooks that read bare names and have no other word of profile "io" are run with `executor.spec.compat: io`, as
+`perdure check` advises. A few get smaller inputs than their own (`INPUTS` in `tools/upstream_runs.py`): so they end in
+time, and their responses stay below 64 KiB; rules see larger ones as references (PBK-174). `perdure check` warns where
+a document breaks PBK-012, PBK-092 or PBK-212.
 """
 
 
@@ -251,8 +259,6 @@ def main() -> None:
 
 
 def _run(upstream: Upstream, copy: Path, counted: Counted) -> list[str]:
-    from tools import upstream_runs
-
     accepted = [(document, document.text) for document in counted.accepted]
     for variant in upstream.variants:
         documents = counted.by_variant.get(variant.title, ())
@@ -373,27 +379,39 @@ PLAYBOOKS = Upstream(
     ),
 )
 ENDINGS = {
-    "noetl/tests/fixtures/": "it calls a Playbook that none of the documents declares",
-    "docs/docs/cli/index.md:": "it calls files that its page does not contain",
-    "docs/docs/cli/local_execution.md:": "it calls files that its page does not contain",
-    "/actions_test.yaml": "its own check reads a key of `ctx` that nothing sets",
-    "noetl/noetl.yaml": "needs an input, its target",
-    "/get_auth0_token.yaml": "needs a user and a password as inputs",
-    "/setup_admin_permissions.yaml": "needs the tables that another document makes",
-    "/kind_playbook_lease_expiry.yaml": "sets `ctx` from results of more than 64 KiB (PBK-155, PBK-174)",
-    "/parallel_distributed_claim_regression": "waits for several minutes on purpose",
-    "/duckdb_test.yaml": "expects a list of rows, where a result is a table (PBK-097)",
-    "/test_loop_with_pagination.yaml": "uses the id of its run as a number",
-    "/test_mds_batch_worker.yaml": "is a part of another document, which makes its tables",
-    "/test_pft_flow.yaml": "its rules read responses of more than 64 KiB, which are kept by reference (PBK-174)",
-    "/test_pipeline_error_handling.yaml": "a step fails on purpose, and only an arc without `when` follows (PBK-122)",
-    "/test_pipeline_heavy_payload.yaml": "its code is a template, and program text never is (PBK-092)",
-    "/postgres_test.yaml": "reads tables of NoETL's own database",
-    "/save_all_storage_types.yaml": "its workload asks for the time, and has no clock (PBK-012)",
-    "/test_fetch_load.yaml": "reads the body of a response as `output.data`; it is `output.data.data`",
-    "/test_vars_block.yaml": "reads a member of `output` that NoETL does not have",
-    "/unsupported_tools.yaml": "asks for a table that it does not make",
-    "/state_inspect.yaml": "opens a database outside of its folder, which the policy refuses",
+    "noetl/tests/fixtures/": Ending(Why.NOT_ALONE, "it calls a Playbook that none of the documents declares"),
+    "docs/docs/cli/index.md:": Ending(Why.NOT_ALONE, "it calls files that its page does not contain"),
+    "docs/docs/cli/local_execution.md:": Ending(Why.NOT_ALONE, "it calls files that its page does not contain"),
+    "noetl/noetl.yaml": Ending(Why.NOT_ALONE, "needs an input, its target"),
+    "/get_auth0_token.yaml": Ending(Why.NOT_ALONE, "needs a user and a password as inputs"),
+    "/setup_admin_permissions.yaml": Ending(Why.NOT_ALONE, "needs the tables that another document makes"),
+    "/test_mds_batch_worker.yaml": Ending(Why.NOT_ALONE, "is a part of another document, which makes its tables"),
+    "/postgres_test.yaml": Ending(Why.NOT_ALONE, "reads tables of NoETL's own database"),
+    "/frame_heartbeat_regression.yaml": Ending(Why.NOT_ALONE, "reads tables of NoETL's own database"),
+    "/unsupported_tools.yaml": Ending(Why.NOT_ALONE, "asks for a table that it does not make"),
+    "/state_inspect.yaml": Ending(
+        Why.NOT_ALONE, "reads a file that other documents write, in a folder that the operator must open"
+    ),
+    "/actions_test.yaml": Ending(Why.THERE_TOO, "its own check reads a key of `ctx` that nothing sets"),
+    "/duckdb_test.yaml": Ending(
+        Why.THERE_TOO, "its own check expects a list of rows; in NoETL, too, a result is a table (PBK-097)"
+    ),
+    "/save_all_storage_types.yaml": Ending(
+        Why.THERE_TOO, "its workload calls `now()`, which NoETL's templates do not have either (PBK-012)"
+    ),
+    "/test_vars_block.yaml": Ending(Why.THERE_TOO, "reads a member of `output` that NoETL does not have"),
+    "/kind_playbook_lease_expiry.yaml": Ending(
+        Why.A_RULE, "sets keys of `ctx` to lists of 150 KiB; one may have 64 KiB (PBK-155)"
+    ),
+    "/test_loop_with_pagination.yaml": Ending(
+        Why.A_RULE, "uses the id of its run as a number; here ids are texts (PBK-212)"
+    ),
+    "/test_pipeline_heavy_payload.yaml": Ending(
+        Why.A_RULE, "its code is a template, and program text never is (PBK-092)"
+    ),
+    "/test_fetch_load.yaml": Ending(
+        Why.A_RULE, "reads the body of a response as `output.data`; it is `output.data.data` (PBK-095, PBK-158)"
+    ),
 }
 LANGUAGES: tuple[Upstream, ...] = (STORIES, PLAYBOOKS)
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from tools.upstream import LANGUAGES, STORIES, count, earlier_runs, find_documents, page, section, yaml_blocks
-from tools.upstream_runs import Accepted, Ran, run_stories, runs_section
+from tools.upstream_expectations import CONFIG, read_expectations
+from tools.upstream_runs import Accepted, Ran, Why, run_stories, runs_section
 from tools.upstream_services import why_not
 
 from perdure.documents import read_document
@@ -66,6 +67,57 @@ def test_what_is_said_about_runs_stays_until_they_are_run_again(tmp_path: Path) 
     assert "| ended as their authors say | 1 |" in with_runs
     assert "| two/README.md:3 | needs a \\| b |" in with_runs
     assert page({STORIES.title: again}, with_runs) == with_runs
+
+
+def test_runs_that_end_otherwise_are_told_apart_by_their_reason() -> None:
+    ran = [
+        Ran("a/good.yaml", "success", is_expected=True, differences=[]),
+        Ran("a/part.yaml", "failed", reason="needs a table", why=Why.NOT_ALONE),
+        Ran(
+            "a/theirs.yaml", "success", reason="its own check is wrong", why=Why.THERE_TOO, differences=["5 steps ran"]
+        ),
+        Ran("a/rule.yaml", "failed", reason="a number", why=Why.A_RULE),
+        Ran("a/far.yaml", "not run", reason="needs a host"),
+    ]
+    written = "\n".join(runs_section("Playbooks", ran))
+
+    assert "Of the 3 that can be run here, 2 end as upstream says (66 %)." in written
+    assert f"| {Why.A_RULE} | 1 |" in written and f"| {Why.OTHERWISE} |" not in written
+    assert "For 2 of these documents" in written and "1 of them agree in all of it." in written
+    assert "| a/theirs.yaml | 5 steps ran |" in written
+
+
+EXPECTED = """
+playbooks:
+- path: fixtures/a
+  validation:
+    execution_status: completed
+    min_steps: 2
+    required_steps: [start, end]
+    step_validations: {start: {result_checks: [{field: data.text, value: hi}]}}
+- path: fixtures/broken
+  validation: {execution_status: failed, error_pattern: "no sql"}
+"""
+
+
+def test_what_a_project_expects_of_a_run_is_compared_with_it(tmp_path: Path) -> None:
+    (tmp_path / CONFIG).parent.mkdir()
+    (tmp_path / CONFIG).write_text(EXPECTED)
+    expected = read_expectations([tmp_path, tmp_path / "without"])
+    shown = '{"status": "success", "steps": {"start": {"runs": 1}, "end": {"runs": 1}}}'
+    history = '[{"event_type": "step.done", "step": "start", "payload": {"result": {"data": {"text": "hi"}}}}]'
+    failed = '{"status": "failed", "failures": [{"error": {"message": "No SQL command"}}]}'
+
+    assert expected.differences("fixtures/other.yaml", shown, history) is None
+    assert expected.differences("fixtures/a.yaml", shown, history) == []
+    assert expected.differences("fixtures/broken.yaml", failed, "") == []
+    assert expected.differences("fixtures/broken.yaml", failed.replace("SQL", "table"), "") == ["another error"]
+    assert expected.differences("fixtures/a.yaml", failed, "") == [
+        "the status is failed, not success",
+        "there is no step start, end",
+        "0 steps ran, not 2",
+        "`data.text` of step start has another value",
+    ]
 
 
 TASKS = {
