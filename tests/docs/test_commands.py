@@ -64,7 +64,7 @@ class Reader:
         for name, text in files.items():
             (self.line.folder / name.replace("__", ".")).write_text(text, encoding="utf-8")
 
-    def type(self, command: str, code: int | None = 0, **replaced: str) -> Done:
+    def type(self, command: str, **replaced: str) -> Done:
         for written, meant in replaced.items():
             command = command.replace(written, meant)
         self.typed += 1
@@ -73,7 +73,7 @@ class Reader:
         words, _, file = (words[: words.index(">")], ">", words[-1]) if ">" in words else (words, "", "")
         head = self.line.folder / "head"
         words = [head.read_text().strip() if word == "@@head" else word for word in words]
-        done = self.line(*words, code=code)
+        done = self.line(*words)
         if file:
             (self.line.folder / Path(file).name).write_text(done.out)
         return done
@@ -331,7 +331,7 @@ TYPED: dict[str, Callable[[Reader, str], None]] = {
 """How the commands of a page are typed, each of them."""
 
 
-@pytest.mark.parametrize("follow", sorted(set(TYPED.values()), key=lambda follow: follow.__name__))
+@pytest.mark.parametrize("follow", list(dict.fromkeys(TYPED.values())))
 def test_the_commands_of_a_page_work(reader: Reader, postgres_url: str, follow: Callable[[Reader, str], None]) -> None:
     follow(reader, as_url(postgres_url))
 
