@@ -165,5 +165,4 @@ class SharedBudget:
     __slots__ = ("memory", "steps")
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
-        self.steps = limits.steps
-        self.memory = limits.memory
+        self.steps, self.memory = limits.steps, limits.memory

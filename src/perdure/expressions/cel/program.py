@@ -54,7 +54,7 @@ _WORK_OF_A_CALL = 30  # of the turn, not of the expression
 class Program:
     """A compiled expression. Holds no data; safe to share and to evaluate any number of times."""
 
-    __slots__ = ("_blank", "_environment", "_run", "_scope", "_weight", "findings", "source")
+    __slots__ = ("_at_most", "_library", "_locals", "_run", "_scope", "_weight", "findings", "source")
 
     def __init__(self, text: str, scope: Scope, environment: Environment) -> None:
         self.source = Source(text)
@@ -73,8 +73,9 @@ class Program:
         self._run = planned.run
         self._weight = tree.size if tree.size > _SMALL else 0
         self._scope = scope
-        self._environment = environment
-        self._blank: tuple[None, ...] = (None,) * planned.locals
+        self._library = environment.library
+        self._at_most = limits.steps, limits.memory, limits, environment.read_leaf
+        self._locals = planned.locals
 
     def evaluate(self, roots: Mapping[str, Any], clock: object = None, budget: SharedBudget | None = None) -> Value:
         """The value for these roots, which are read in place and never changed.
@@ -82,9 +83,7 @@ class Program:
         Raises `EvaluationFault` or `LimitExceeded`. `clock` is passed to functions that ask for it. Expressions that
         share a `budget` may together use no more than one of them could alone.
         """
-        environment = self._environment
-        limits = environment.limits
-        most, memory = limits.steps, limits.memory
+        most, memory, limits, read_leaf = self._at_most
         if budget is not None:
             if budget.steps < most:
                 most = budget.steps
@@ -93,13 +92,15 @@ class Program:
         steps, later = most, 0
         work = current.get()
         if work is not None:
-            allowed = steps = work.allow(most, WORK_OF_A_STEP)
-            if work.rest is not None and allowed > STEPS_AT_ONCE:
-                steps, later = STEPS_AT_ONCE, allowed - STEPS_AT_ONCE
-        run, blank = self._run, self._blank
+            steps = work.allow(most, WORK_OF_A_STEP)
+            if work.rest is not None and steps > STEPS_AT_ONCE:
+                steps, later = STEPS_AT_ONCE, steps - STEPS_AT_ONCE
+        frame: list[Any] = [roots, steps, limits, read_leaf, clock, memory, later]
+        run, local_variables = self._run, self._locals
         if current_trace.get() is not None:
-            run, blank = self._tracing()
-        frame: list[Any] = [roots, steps, limits, environment.read_leaf, clock, memory, later, *blank]
+            run, local_variables = self._tracing()
+        if local_variables:
+            frame += (None,) * local_variables
         try:
             if self._weight:
                 charge(frame, self._weight)
@@ -121,10 +122,10 @@ class Program:
                 budget.steps -= used
                 budget.memory -= memory - frame[BYTES]
 
-    def _tracing(self) -> tuple[Closure, tuple[None, ...]]:
+    def _tracing(self) -> tuple[Closure, int]:
         """The same program, which reports to the current trace what it reads."""
-        tree = parse(self.source, self._environment.limits.depth)
-        planned = plan(tree, self._scope, self._environment.library, traces=True)
+        tree = parse(self.source, self._at_most[2].depth)
+        planned = plan(tree, self._scope, self._library, traces=True)
         trace = current_trace.get()
         assert trace is not None
 
@@ -133,7 +134,7 @@ class Program:
                 value = evaluation.value = planned.run(frame)
                 return value
 
-        return run, (None,) * planned.locals
+        return run, planned.locals
 
 
 def compile_program(

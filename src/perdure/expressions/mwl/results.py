@@ -36,7 +36,7 @@ class ConstructBudget(SharedBudget):
     __slots__ = ("_met",)
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
-        super().__init__(limits)
+        self.steps, self.memory = limits.steps, limits.memory  # as above: most constructs are one expression
         self._met: dict[int, tuple[Value, int]] = {}  # held, so that no other object gets the same identity
 
     def count_data(self, data: Value) -> None:

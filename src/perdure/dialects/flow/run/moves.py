@@ -155,7 +155,8 @@ def _open_root(turn: Turn) -> None:
 
 def _move(move: Move) -> None:
     frame = move.frame
-    boundary = boundary_of(frame) if frame.stack else None
+    may_unwind = frame.interrupted is not None or move.program.entries  # nothing else interrupts what is in a frame
+    boundary = boundary_of(frame) if may_unwind and frame.stack else None
     if boundary is not None:
         unwind(move, boundary)
     elif not frame.stack and frame.rising is not None:
