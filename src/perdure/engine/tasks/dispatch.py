@@ -150,7 +150,7 @@ class Dispatcher:
         try:
             if self._has_suspects:
                 self._begin_suspects()
-            while any(self._fill_from(queue) for queue in list(self._task_queues.values())):
+            while self._queues and any(self._fill_from(queue) for queue in list(self._task_queues.values())):
                 pass  # an inline task that ended at once may have made a task of another queue ready
             if self._has_suspects:
                 self._quarantine.fill()
@@ -166,7 +166,9 @@ class Dispatcher:
     def _fill_from(self, tasks: TaskQueue) -> bool:
         order, running = tasks.order, self._running
         has_begun = False
-        while not self._quarantine.holds_up and (run := tasks.next_run()) is not None and not self._slice.is_over:
+        while order and not self._quarantine.holds_up and (run := tasks.next_run()) is not None:
+            if self._slice.is_over:
+                break
             has_begun = True
             queue = self._queues[run]
             _, assignment = queue.popitem(last=False)

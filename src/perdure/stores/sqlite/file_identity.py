@@ -8,6 +8,7 @@ inode; its header gives it away, which is read when its time of change is anothe
 
 import ctypes
 import os
+from operator import attrgetter
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,6 +19,8 @@ from perdure.stores.errors import StoreMoved
 Identity = tuple[int, int]
 
 _read_status = os.stat  # of a text: every commit asks twice, and a path would look its text up each time
+
+_identity = attrgetter("st_dev", "st_ino")
 
 HEADER_BYTES = 100  # as the file format has it: "Database File Format" of SQLite
 _MAGIC = b"SQLite format 3\x00"
@@ -87,10 +90,6 @@ def has_moved(connection: apsw.Connection) -> bool:
     moved = ctypes.c_int(0)
     connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(moved))
     return bool(moved.value)
-
-
-def _identity(status: os.stat_result) -> Identity:
-    return status.st_dev, status.st_ino
 
 
 def _follows(new: bytes, old: bytes) -> bool:
