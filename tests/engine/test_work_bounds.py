@@ -16,11 +16,14 @@ import pytest
 from bench.languages.language import Language
 from bench.registry import LANGUAGES
 
+import perdure
+from bench import ours
 from perdure.engine import scheduler
 from perdure.engine.handle import RunFailed
 from perdure.engine.settings import Settings
 from perdure.engine.tasks import task_queues
 from perdure.kernel.json_values import jsontext
+from perdure.stores.sqlite import store
 from tests.dialects.flow.documents import call, flow, middleware, mock, returns
 from tests.engine.meter import metered
 
@@ -81,8 +84,29 @@ async def test_200_runs_of_10_steps(
     assert sum(meter.bytes) / 2000 < bounds.sequence
 
 
-CALLS = {"drill": 101, "flow": 140, "playbook": 169, "story": 167}
+CALLS = {"drill": 101, "flow": 139, "playbook": 169, "story": 167}
 """Python calls per step of W1, starts and ends among them: a fiftieth above what they are today, or less."""
+
+
+async def test_a_step_takes_one_round_of_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """W4: what follows from a result is decided, committed and handed out in the round that brings the result."""
+    language: Language = import_module("bench.languages.flow").LANGUAGE
+    document, given = language.sequence(100, ours.PROVIDERS["thread"]), language.given({"i": 1, "n": ""})
+    monkeypatch.setattr(store, "QUICK_SYNC", 60.0)  # on any disk commits are made at once
+    rounds = 0
+    async with perdure.Engine(f"sqlite:///{tmp_path / 'runs.db'}") as engine:
+        await (await engine.start(document, given)).result()
+        selector = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]
+        select = selector.select
+
+        def count(timeout: float | None = None) -> Any:
+            nonlocal rounds
+            rounds += 1
+            return select(timeout)
+
+        monkeypatch.setattr(selector, "select", count)
+        await (await engine.start(document, given)).result()
+    assert rounds < 150
 
 
 @pytest.mark.parametrize("name", CALLS)

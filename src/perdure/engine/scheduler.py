@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING
 
 from perdure.engine.background_tasks import BackgroundTasks
@@ -39,7 +40,7 @@ from perdure.engine.transition_builder import transition
 from perdure.kernel import events as e
 from perdure.kernel import inputs as i
 from perdure.kernel.dialect import Dialect
-from perdure.kernel.documents.lookups import Fetch, Lookup, LookupAnswers
+from perdure.kernel.documents.lookups import Fetch
 from perdure.kernel.errors import EngineStopped, PerdureError
 from perdure.kernel.execution import decide
 from perdure.kernel.json_values.large_values import extract_large_values
@@ -72,15 +73,15 @@ class Scheduler:
         self.tasks = BackgroundTasks(self.fail)
         context = self.context = EngineContext(store, dialects, executor, clock, settings, self.tasks, [], {}, {})
         self.slots = context.slots
-        self.answers: Fetch = self._answers
+        self.answers: Fetch = partial(answer, store)
         self.waiters = RunWaiters()
         self.incompatible = IncompatibleRuns(context, self)
         self.inbox = Inbox(context, self)
         self.removal = RunRemoval(context, self)
         self.timers = Timers(clock, self._timers_fired, context.slots.__contains__)
         self.commit = GroupCommit(context, self)
-        self.recorder = TaskRecorder(context, self)
-        self.dispatcher = Dispatcher(executor, clock, settings.tasks_in_flight, self.recorder, self._may_begin)
+        recorder = self.recorder = TaskRecorder(context, self)
+        self.dispatcher = Dispatcher(executor, clock, settings.tasks_in_flight, recorder, lambda: not store.is_late)
         self.handover = Handover(context, self)
         self.partitions = Partitions(context, self)
         self.recovery = Recovery(context, self)
@@ -89,9 +90,7 @@ class Scheduler:
         self.runs = ResidentRuns(context, self)
         self.postponed = PostponedTurns(context, self)
         self._store, self._clock, self._settings = store, clock, settings
-        self._budget = TurnBudget(
-            ON_THE_LOOP, counts_compiling=True
-        )  # of the slot that is being decided on the event loop
+        self._budget = TurnBudget(ON_THE_LOOP, counts_compiling=True)  # of the slot that is being decided there
         self._on_the_loop = copy_context()
         self._on_the_loop.run(current.set, self._budget)
         self._ahead: Instant = 0  # of the wall, compared with the store's clock, when this round began
@@ -99,12 +98,7 @@ class Scheduler:
         self._unflushed = 0  # slots decided since the last flush
         self._watchers: list[Watcher] = []
         self._is_due = self.is_closed = False
-
-    def _may_begin(self) -> bool:
-        return not self._store.is_late
-
-    async def _answers(self, questions: Sequence[Lookup]) -> LookupAnswers:
-        return await answer(self._store, questions)
+        executor.report_through(self.take_together)
 
     # Stopping.
 
@@ -190,6 +184,15 @@ class Scheduler:
         self._ready.append(slot)
         if not self._is_due:
             self._decide_soon()
+
+    def take_together(self, offer: Callable[[], None]) -> None:
+        """What follows from all that is offered is decided when it is: the event loop needs no round for it."""
+        is_planned, self._is_due = self._is_due, True
+        try:
+            offer()
+        finally:
+            if not is_planned:
+                self.guard(self._decide_ready)
 
     def _decide_soon(self) -> None:
         if not self._is_due:
@@ -371,7 +374,7 @@ class Scheduler:
             slot.phase = IDLE
         if slot.calendar:
             slot.look_at_wall(self._clock.now(), self._clock.wall())
-        due = slot.next_due()
+        due = slot.next_due() if slot.timers or slot.waits or slot.calendar else None
         if slot.is_leaving:
             if slot.comes_again:
                 self.handover.look_at(slot)

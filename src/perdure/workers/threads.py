@@ -15,11 +15,19 @@ from typing import Generic, TypeVar
 _J = TypeVar("_J")
 _R = TypeVar("_R")
 
+Together = Callable[[Callable[[], None]], None]
+"""Makes the call that it is given, which delivers what has come together."""
+
+
+def call_at_once(deliver: Callable[[], None]) -> None:
+    deliver()
+
 
 class Threads(Generic[_J, _R]):
     """Runs `work(job)` in a thread and `deliver(job, result)` on the loop.
 
     `follow` may name a job, never submitted, that the thread does next: it is the job's successor in all respects.
+    A burst of results is delivered by one call, which `together` makes.
     """
 
     def __init__(
@@ -28,11 +36,13 @@ class Threads(Generic[_J, _R]):
         deliver: Callable[[_J, _R], None],
         limit: int,
         follow: Callable[[_J, _R], _J | None] = lambda job, result: None,
+        together: Together = call_at_once,
     ) -> None:
         self._work = work
         self._deliver = deliver
         self._limit = limit
         self._follow = follow
+        self._together = together
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[_J | None] = SimpleQueue()
         self._results: deque[tuple[_J, _R, bool]] = deque()
@@ -77,6 +87,9 @@ class Threads(Generic[_J, _R]):
 
     def _collect(self) -> None:
         self._woken = False
+        self._together(self._deliver_all)
+
+    def _deliver_all(self) -> None:
         results = self._results
         try:
             while results:

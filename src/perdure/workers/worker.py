@@ -27,7 +27,7 @@ from perdure.providers.task_outcomes import to_outcome
 from perdure.workers.concurrency_limits import Limits, TaskSemaphore
 from perdure.workers.secrets import KeychainSource, Masks, Resolver, Secrets, from_environment, look_at_secrets
 from perdure.workers.task_execution import PROCESS, Deadlines, Done, TaskExecution, is_isolated, mode_of, why_refused
-from perdure.workers.threads import Threads
+from perdure.workers.threads import Threads, Together, call_at_once
 
 if TYPE_CHECKING:
     from perdure.providers.isolation.pool import ProcessPools
@@ -74,10 +74,14 @@ class Worker:
         long, languages = self._limits.long, self._limits.languages
         self._groups = {name: TaskSemaphore(limit, self._enter_language, long) for name, limit in groups.items()}
         self._languages = {name: TaskSemaphore(limit, self._begin, long) for name, limit in languages.items()}
+        self._together: Together = call_at_once
         self._threads: Threads[TaskExecution, Answer] | None = None
         self._pools: ProcessPools | None = None
         self._waits: set[asyncio.Future[Outcome]] = set()
         self._is_closed = False
+
+    def report_through(self, together: Together) -> None:
+        self._together = together
 
     def can_perform(self, provider: str) -> bool:
         return self._registry.has_code(provider)  # a task whose provider is not loaded waits
@@ -134,8 +138,7 @@ class Worker:
         """Those that the document names, as they are now; then begin as any other."""
         assignment = execution.assignment
         try:
-            names, namespace = assignment.secrets, assignment.namespace
-            await look_at_secrets(execution.secrets, names, self._resolve_secret, namespace)
+            await look_at_secrets(execution.secrets, assignment.secrets, self._resolve_secret, assignment.namespace)
         except BaseException as error:
             self._finish(execution, self._outcome_of_error(execution, error))
             return
@@ -178,7 +181,7 @@ class Worker:
 
     def _begin(self, execution: TaskExecution) -> None:
         if execution.mode is _THREAD:
-            (self._threads or self._thread_pool()).submit(execution)
+            (self._threads or self._begin_threads()).submit(execution)
         elif execution.mode is _ISOLATED:
             self._launch(execution, self._isolate(execution))
         else:
@@ -235,15 +238,14 @@ class Worker:
             if provider.close is not None:
                 await provider.close()
 
-    def _thread_pool(self) -> "Threads[TaskExecution, Answer]":
-        if self._threads is None:
-            loop = asyncio.get_running_loop()
+    def _begin_threads(self) -> "Threads[TaskExecution, Answer]":
+        loop = asyncio.get_running_loop()
 
-            def work(execution: TaskExecution) -> "Answer":  # it may have been stopped in the queue
-                return Cancelled() if execution.is_over else execution.attempt(loop)
+        def work(execution: TaskExecution) -> "Answer":  # it may have been stopped in the queue
+            return Cancelled() if execution.is_over else execution.attempt(loop)
 
-            self._threads = Threads(work, self._continue, self._limits.threads, self._follow)
-        return self._threads
+        self._threads = threads = Threads(work, self._continue, self._limits.threads, self._follow, self._together)
+        return threads
 
     def _follow(self, execution: TaskExecution, answer: "Answer") -> TaskExecution | None:
         """In the execution's thread: who has it next. A call that goes on as a coroutine keeps its place."""

@@ -22,6 +22,9 @@ class Executor(Protocol):
     def perform(self, assignment: Assignment, port: RunPort, done: Callable[[Outcome], None]) -> None:
         """Start the task; `done` is called once, on the event loop, perhaps before this returns."""
 
+    def report_through(self, together: Callable[[Callable[[], None]], None]) -> None:
+        """Ends that come at the same time may be reported by one call, which `together` makes."""
+
     def cancel(self, assignment: Assignment) -> object:
         """Ask a running task to stop."""
 
@@ -43,6 +46,9 @@ class NullExecutor:
 
     def perform(self, assignment: Assignment, port: RunPort, done: Callable[[Outcome], None]) -> None:
         raise RuntimeError("a null executor was given a task")
+
+    def report_through(self, together: Callable[[Callable[[], None]], None]) -> None:
+        """Nothing ends."""
 
     def cancel(self, assignment: Assignment) -> None:
         """Nothing runs."""
