@@ -128,8 +128,8 @@ def run_playbooks(documents: Sequence[Accepted], endings: Mapping[str, Ending]) 
                 continue
             for _ in range(TRIES if _is_any_of(BY_CHANCE, document.place) else 1):
                 with server.database() as database, tempfile.TemporaryDirectory() as folder:
-                    given = _credentials(database, nats.address)
-                    ran = _run(document, family[1:], Path(folder), offered, given, expected)
+                    credentials = _credentials(database, nats.address)
+                    ran = _run(document, family[1:], Path(folder), offered, credentials, expected)
                 is_expected = ran.status == ("failed" if _is_any_of(FAILING, ran.place) else "success")
                 if is_expected:
                     break

@@ -91,11 +91,11 @@ CALLS = {"drill": 101, "flow": 139, "playbook": 169, "story": 167}
 async def test_a_step_takes_one_round_of_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """W4: what follows from a result is decided, committed and handed out in the round that brings the result."""
     language: Language = import_module("bench.languages.flow").LANGUAGE
-    document, given = language.sequence(100, ours.PROVIDERS["thread"]), language.given({"i": 1, "n": ""})
+    document, payload = language.sequence(100, ours.PROVIDERS["thread"]), language.given({"i": 1, "n": ""})
     monkeypatch.setattr(store, "QUICK_SYNC", 60.0)  # on any disk commits are made at once
     rounds = 0
     async with perdure.Engine(f"sqlite:///{tmp_path / 'runs.db'}") as engine:
-        await (await engine.start(document, given)).result()
+        await (await engine.start(document, payload)).result()
         selector = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]
         select = selector.select
 
@@ -105,7 +105,7 @@ async def test_a_step_takes_one_round_of_the_event_loop(tmp_path: Path, monkeypa
             return select(timeout)
 
         monkeypatch.setattr(selector, "select", count)
-        await (await engine.start(document, given)).result()
+        await (await engine.start(document, payload)).result()
     assert rounds < 150
 
 

@@ -16,7 +16,7 @@ from perdure.kernel import inputs as i
 from perdure.kernel.errors import Conflict
 from perdure.kernel.json_values.large_values import HASHED_IN_THREAD, LargeValues, extract_from_outcome, takes_long
 from perdure.kernel.json_values.values import RunId
-from perdure.kernel.outcomes import Outcome, Succeeded
+from perdure.kernel.outcomes import Failed, Outcome, Succeeded
 from perdure.kernel.tasks.assignments import Assignment, EffectClaimResult, RunPort, StreamRows
 from perdure.kernel.tasks.crash_attribution import LossKind, StartPlace
 from perdure.stores.clocks import machine
@@ -206,8 +206,9 @@ class TaskRecorder:
         self._scheduler.offer(assignment.run, Mail(self._clock.now(), 0, result, None, 0, reply, values))
 
     def offer_result(self, assignment: Assignment, outcome: Outcome) -> None:
-        kept = recordable(assignment, outcome)
-        result = i.TaskResult(assignment.task, assignment.attempt, assignment.delivery, kept)
+        if type(outcome) is Failed:
+            outcome = recordable(assignment, outcome)
+        result = i.TaskResult(assignment.task, assignment.attempt, assignment.delivery, outcome)
         self._scheduler.offer(assignment.run, Mail(self._clock.now(), 0, result))
 
     def unrecorded_bytes(self, run: RunId) -> int:
