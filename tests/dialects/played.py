@@ -63,9 +63,6 @@ class Outside(ScriptedHands):
     def work(self, assignment: Assignment) -> Work:
         return self._work[assignment.provider]
 
-    def report_through(self, together: Callable[[Callable[[], None]], None]) -> None:
-        """Each end is reported by itself."""
-
     def perform(self, assignment: Assignment, port: RunPort, done: Callable[[Outcome], None]) -> None:
         self.performed.append(assignment)
         task = asyncio.get_running_loop().create_task(self._perform(assignment, port, done))

@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING
 
 from perdure.engine.background_tasks import BackgroundTasks
 from perdure.engine.clock import Clock, Timers
@@ -35,6 +34,7 @@ from perdure.engine.runs.stuck_runs import IncompatibleRuns, StuckRuns
 from perdure.engine.settings import Settings
 from perdure.engine.slot import COMMITTING, GONE, IDLE, READY, Mail, Slot, SlotPhase, answer_into
 from perdure.engine.tasks.dispatch import Dispatcher
+from perdure.engine.tasks.executor import BatchExecutor, Executor
 from perdure.engine.tasks.task_recorder import TaskRecorder
 from perdure.engine.transition_builder import transition
 from perdure.kernel import events as e
@@ -51,9 +51,6 @@ from perdure.stores.access import Act
 from perdure.stores.commit_types import Committed, TaskAnswer, Transition
 from perdure.stores.protocol import Store
 
-if TYPE_CHECKING:
-    from perdure.engine.tasks.executor import Executor
-
 _log = logging.getLogger("perdure.engine")
 
 DECIDED_AT_ONCE = 256
@@ -67,7 +64,7 @@ Watcher = Callable[[RunId, list[tuple[Instant, list[e.Event]]]], None]
 
 class Scheduler:
     def __init__(
-        self, store: Store, dialects: Mapping[str, Dialect], executor: "Executor", clock: Clock, settings: Settings
+        self, store: Store, dialects: Mapping[str, Dialect], executor: Executor, clock: Clock, settings: Settings
     ) -> None:
         self.stopped: PerdureError | None = None
         self.tasks = BackgroundTasks(self.fail)
@@ -98,7 +95,8 @@ class Scheduler:
         self._unflushed = 0  # slots decided since the last flush
         self._watchers: list[Watcher] = []
         self._is_due = self.is_closed = False
-        executor.report_through(self.take_together)
+        if isinstance(executor, BatchExecutor):
+            executor.report_through(self.take_together)
 
     # Stopping.
 

@@ -50,9 +50,6 @@ class ScriptedHands:
     def can_keep_apart(self, assignment: Assignment) -> bool:
         return assignment.provider in self.importable
 
-    def report_through(self, together: Callable[[Callable[[], None]], None]) -> None:
-        """Each end is reported by itself."""
-
     def perform(self, assignment: Assignment, port: RunPort, done: Callable[[Outcome], None]) -> None:
         self.performed.append(assignment)
         if assignment.provider in self.held:

@@ -1,7 +1,7 @@
 """What the engine gives tasks to."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from perdure.kernel.outcomes import Outcome
 from perdure.kernel.tasks.assignments import Assignment, RunPort
@@ -22,14 +22,19 @@ class Executor(Protocol):
     def perform(self, assignment: Assignment, port: RunPort, done: Callable[[Outcome], None]) -> None:
         """Start the task; `done` is called once, on the event loop, perhaps before this returns."""
 
-    def report_through(self, together: Callable[[Callable[[], None]], None]) -> None:
-        """Ends that come at the same time may be reported by one call, which `together` makes."""
-
     def cancel(self, assignment: Assignment) -> object:
         """Ask a running task to stop."""
 
     async def close(self) -> None:
         """Stop all tasks, and wait until they have stopped."""
+
+
+@runtime_checkable
+class BatchExecutor(Executor, Protocol):
+    """Reports ends that come at the same time by one call."""
+
+    def report_through(self, together: Callable[[Callable[[], None]], None]) -> None:
+        """From now on `together` makes that call."""
 
 
 class NullExecutor:
@@ -46,9 +51,6 @@ class NullExecutor:
 
     def perform(self, assignment: Assignment, port: RunPort, done: Callable[[Outcome], None]) -> None:
         raise RuntimeError("a null executor was given a task")
-
-    def report_through(self, together: Callable[[Callable[[], None]], None]) -> None:
-        """Nothing ends."""
 
     def cancel(self, assignment: Assignment) -> None:
         """Nothing runs."""
