@@ -28,7 +28,7 @@ class ScheduleQuery(Query):
 
 async def read_schedules(client: Client, scope: Scope, query: ScheduleQuery) -> list[dict[str, Any]]:
     namespace = meant_namespace(scope, query.namespace) or DEFAULT_NAMESPACE
-    if not query.all_namespaces:
+    if query.name is not None or not query.all_namespaces:
         check_visible(scope, namespace)
     administration = schedules(client)
     if query.name is not None:
