@@ -51,6 +51,27 @@ def test_no_number_of_a_worker_stops_the_server(server: Server) -> None:
     assert server.admin.result(run)["value"] == 1
 
 
+def test_a_worker_puts_no_values_without_end_for_one_task(server: Server) -> None:
+    """It filled the disk: each value has up to 64 MiB, and a task that is given back un-begun costs nothing."""
+    worker: Api = server.role("worker")
+    run = server.admin.start(TRAINS)
+    asked = {"worker": "w", "pools": ["gpu"], "providers": ["train"], "wait": 20}
+    statuses = []
+    for letter in "abcde":
+        (task,) = worker("POST", "/api/v1/worker/lease", asked).json["tasks"]
+        path = f"/api/v1/worker/tasks/{task['lease']}"
+        text = b'"' + letter.encode() * (60 << 20) + b'"'
+        place = f"{path}/values/{digest(text).hex()}"
+        statuses += [worker("PUT", place, raw=text).status]
+        if letter == "a":
+            assert worker("PUT", place, raw=text).status == 201, "it is the same value"
+        if letter < "e":
+            assert worker("POST", f"{path}/release", {}).status == 200
+    assert statuses == [201, 201, 201, 201, 413]
+    assert worker("POST", f"{path}/complete", {"output": 1}).status == 200
+    assert server.admin.result(run)["value"] == 1
+
+
 async def test_a_large_output_is_named_without_being_read() -> None:
     """A thousand answers that name a value of 60 MB stopped the event loop for minutes."""
 

@@ -51,6 +51,7 @@ from perdure.server.responses import (
 )
 from perdure.server.route_table import Route, RouteTable, split_path
 from perdure.server.worker_protocol.secret_sending import SecretSender
+from perdure.server.worker_protocol.task_bodies import PutValues
 from perdure.stores.access import Act, RequestKey, RequestKeyRow, RequestKeyTaken
 from perdure.views.administration.access_tokens import AccessRole
 from perdure.views.administration.audit_log import AuditEntry, AuditLog
@@ -108,7 +109,7 @@ class ApiServer:
 
     def __post_init__(self) -> None:
         self.tasks, self.presence = LeasedTasks(self.engine), WorkerPresence(self.engine)
-        self.secrets = SecretSender(self.engine)
+        self.secrets, self.put_values = SecretSender(self.engine), PutValues()
         self.plays = SharedPlaces(self.limits.plays, "simulations and tests")
 
     @cached_property

@@ -1,5 +1,6 @@
 """A leased task as its worker is told of it, and what the worker says of its end."""
 
+from collections import OrderedDict
 from collections.abc import Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,16 @@ from perdure.kernel.outcomes import Cancelled, Failed, Outcome
 from perdure.kernel.tasks.assignments import decode_pipeline
 from perdure.server.worker_protocol import worker_types as w
 from perdure.stores.pool_tasks import TaskLease
+from perdure.views.api_errors import BodyTooLarge
 from perdure.views.times import iso
 
 if TYPE_CHECKING:
     from perdure.server.calls import ApiCall
 
 CANCELLED = "Cancelled"
+MOST_BYTES = 256 << 20  # of the values that workers put for one task, over all its deliveries
+MOST_VALUES = 1_000
+TASKS_KEPT = 10_000  # whose values are counted
 
 
 async def describe_tasks(
@@ -92,3 +97,28 @@ async def read_failure(body: w.FailBody) -> Outcome:
         return Cancelled(body.message)
     details = None if body.details is None else await encode_value(body.details)
     return Failed(body.code, body.message, body.retryable, details)
+
+
+class PutValues:
+    """Large values that workers put before they answer. The store keeps each until its run is removed, named or not.
+
+    Counted per server. A value that is put again is the same one.
+    """
+
+    def __init__(self) -> None:
+        self._by_task: OrderedDict[tuple[str, int, int, int], dict[bytes, int]] = OrderedDict()
+
+    def add(self, lease: TaskLease, name: bytes, size: int) -> None:
+        """Raises `BodyTooLarge`: so many belong to no answer."""
+        task = (lease.run, lease.task, parcel_of(lease).assignment.attempt, lease.number)
+        sizes = self._by_task.setdefault(task, {})
+        self._by_task.move_to_end(task)
+        if len(self._by_task) > TASKS_KEPT:
+            self._by_task.popitem(last=False)
+        if name not in sizes and (len(sizes) >= MOST_VALUES or sum(sizes.values()) + size > MOST_BYTES):
+            raise BodyTooLarge(
+                f"the values that were put for this task have more than {MOST_BYTES >> 20} MiB together,"
+                f" or are more than {MOST_VALUES:,}",
+                hint="Put the output once, when it is whole.",
+            )
+        sizes[name] = size

@@ -289,6 +289,7 @@ async def put_task_value(call: ApiCall) -> Result:
     hidden = await call.server.secrets.hide_json(lease, text)
     if hidden is not text:  # the answer names what is kept
         text, name = hidden, await asyncio.to_thread(digest, hidden)
+    call.server.put_values.add(lease, name, len(text))
     await call.engine.store.put_value(lease.run, name, text)
     return Answer({"$large": name.hex(), "bytes": len(text)}, 201)
 
