@@ -403,6 +403,17 @@ def test_changes_and_refusals_are_in_the_audit_log_and_a_change_of_it_is_found(t
     connection.close()
     perdure("audit", "verify", "--db", "sqlite:///cut.db")
     perdure("audit", "verify", "--db", "sqlite:///cut.db", "--head", head, code=7)
+    perdure("backup", str(tmp_path / "begun.db"))
+    connection = apsw.Connection(str(tmp_path / "begun.db"))
+    connection.execute(f"DELETE FROM audit; DELETE FROM audit_seals WHERE number < {last}")
+    connection.close()
+    assert "records before 20" in perdure("audit", "verify", "--db", "sqlite:///begun.db").err
+    assert "records before" not in perdure("audit", "verify").err
+    perdure("backup", str(tmp_path / "forged.db"))
+    connection = apsw.Connection(str(tmp_path / "forged.db"))
+    connection.execute("INSERT INTO audit SELECT id || '0', at, run, body, -1 FROM audit LIMIT 1")
+    connection.close()
+    assert "before 1" in perdure("audit", "verify", "--db", "sqlite:///forged.db", code=7).err
 
 
 def test_what_a_proxy_of_ours_says_of_a_caller_counts_and_what_others_say_does_not(tmp_path: Path) -> None:

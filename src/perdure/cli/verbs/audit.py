@@ -49,6 +49,8 @@ async def _verify(args: argparse.Namespace, talk: Console) -> int:
         give_json(msgspec.to_builtins(report))
     for problem in report.problems:
         talk.always(problem)
+    if report.since is not None:
+        talk.say(f"records before {report.since} are not there: dropped for their age ([audit] keep), or removed")
     if not report.problems:
         talk.say(
             f"the audit log is whole: {report.rows} records in {report.seals} seals, {report.unsealed} not sealed yet"

@@ -175,6 +175,7 @@ class AuditReport(msgspec.Struct, frozen=True):
     unsealed: int
     head: str
     problems: tuple[str, ...]
+    since: str | None = None  # what is older was dropped for its age, or by somebody; None: nothing was
 
 
 async def verify_audit(client: Client, head: str = "") -> AuditReport:
@@ -182,6 +183,7 @@ async def verify_audit(client: Client, head: str = "") -> AuditReport:
     expected = _read_head(head)
     problems: list[str] = []
     last: AuditSeal | None = None
+    first: AuditSeal | None = None
     seals = rows = 0
     piece: list[AuditSeal] = []
 
@@ -199,6 +201,7 @@ async def verify_audit(client: Client, head: str = "") -> AuditReport:
     known = expected is None
     async for seal in _seals(client):
         seals += 1
+        first = first or seal
         known = known or (expected is not None and (seal.number, seal.hash) == expected)
         piece.append(seal)
         if len(piece) == SEALS_AT_ONCE:
@@ -208,16 +211,18 @@ async def verify_audit(client: Client, head: str = "") -> AuditReport:
         await look()
     if last is not None and await client.store.rows_of_seals(last.number + 1, 2**62):
         problems.append(f"rows name seals behind {last.number}, which are not there")
-    if last is None and await client.store.rows_of_seals(0, 2**62):
+    if first is not None and await client.store.rows_of_seals(-(2**62), first.number - 1):
+        problems.append(f"rows name seals before {first.number}, which are not there")
+    if last is None and await client.store.rows_of_seals(-(2**62), 2**62):
         problems.append("rows name seals, and there is none")
     if not known and expected is not None and (last is None or last.number <= expected[0]):
         problems.append(f"seal {expected[0]} with the given hash is not there: the end was cut off or replaced")
     elif not known and expected is not None and not await _was_dropped(client, expected[0]):
         problems.append(f"seal {expected[0]} has another hash than the given one")
     unsealed = sum(row.seal is None for row in await client.store.audit_rows(limit=1_000))
-    return AuditReport(
-        seals, rows, unsealed, "0:" if last is None else f"{last.number}:{last.hash.hex()}", tuple(problems)
-    )
+    end = NO_SEAL if last is None else f"{last.number}:{last.hash.hex()}"
+    since = iso(first.at) if first is not None and first.number > 1 else None
+    return AuditReport(seals, rows, unsealed, end, tuple(problems), since)
 
 
 async def _was_dropped(client: Client, number: int) -> bool:
