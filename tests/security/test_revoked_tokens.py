@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
+import apsw
 import pytest
 
 from perdure.stores.feed_changes import FeedChange, FeedPage
@@ -122,6 +123,32 @@ def test_a_worker_that_waits_gets_no_task_once_its_token_is_revoked(server: Serv
     (task,) = other("POST", "/api/v1/worker/lease", asked).json["tasks"]
     assert other("POST", f"/api/v1/worker/tasks/{task['lease']}/complete", {"output": 1}).status == 200
     assert server.admin.result(run)["value"] == 1
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_what_was_waited_for_is_not_told_to_a_token_that_another_server_revokes(server: Server, number: int) -> None:
+    """The tokens of the store are read twice a second: until then it got a task, which nobody else did for a minute."""
+    name, author = f"late-{number}", f"lately-{number}"
+    waiting, worker = _token(server, author, "author"), _token(server, name, "worker", pools=["gpu"])
+    asked = {"worker": name, "pools": ["gpu"], "providers": ["train"], "wait": 20}
+    run = server.admin.start(WAITS)
+    store = apsw.Connection(str(server.commands.folder / "perdure.db"))
+    store.set_busy_timeout(60_000)
+    with ThreadPoolExecutor(2) as threads:
+        result = threads.submit(waiting, "GET", f"/api/v1/runs/{run}/result?wait=60")
+        leased = threads.submit(worker, "POST", "/api/v1/worker/lease", asked)
+        while not any(item["name"] == name for item in server.admin("GET", "/api/v1/workers").json["items"]):
+            pass
+        store.execute("UPDATE access_tokens SET revoked_at = 1 WHERE name IN (?, ?)", (name, author))
+        signalled = server.admin("POST", f"/api/v1/runs/{run}/signals/go", {"value": "tomorrow"})
+        train = server.admin.start(TRAINS)
+        assert signalled.status == 200 and result.result().status == 401
+        assert leased.result().status == 401 or leased.result().json == {"tasks": []}
+    store.close()
+    other = _token(server, f"prompt-{number}", "worker", pools=["gpu"])
+    (task,) = other("POST", "/api/v1/worker/lease", {**asked, "worker": "prompt"}).json["tasks"]
+    assert other("POST", f"/api/v1/worker/tasks/{task['lease']}/complete", {"output": 1}).status == 200
+    assert server.admin.result(train)["value"] == 1
 
 
 async def test_whoever_reads_slowly_is_told_no_changes_once_they_are_not_allowed() -> None:

@@ -123,6 +123,16 @@ class AccessTokens:
             return False
         return self.is_valid(caller)
 
+    async def is_in_force(self, caller: Caller) -> bool:
+        """The same, asked of the store: before something is told that was waited for. Others revoke tokens too."""
+        row = self._by_name.get(caller.name) if caller.via == "token" else None
+        if row is not None:
+            with suppress(PerdureError):  # a store that is away: who is known stays known for some seconds
+                current = await self._engine.store.find_token(row.digest)
+                if current is not None:
+                    self._by_digest[row.digest] = self._by_name[row.name] = current
+        return await self.is_still_valid(caller)
+
     def is_valid(self, caller: Caller) -> bool:
         """Whether the caller is still who they were: asked for streams, again and again."""
         now, asked_at = self._engine.clock.now(), self._note_use()
@@ -251,9 +261,9 @@ class Authentication:
             self.refuse(address, "the access token is not known here, has expired or was revoked")
         return self.tokens.caller(row)
 
-    async def check_known(self, caller: Caller) -> None:
+    async def check_known(self, caller: Caller, *, has_waited: bool = False) -> None:
         """Whoever was recognized when a request began may not be known any more when it is carried out."""
-        if not await self.tokens.is_still_valid(caller):
+        if not await (self.tokens.is_in_force if has_waited else self.tokens.is_still_valid)(caller):
             raise NotAuthenticated("the access token or the session of this request has ended meanwhile")
 
     async def is_stranger(self, headers: Mapping[str, str], address: str, host: str) -> bool:

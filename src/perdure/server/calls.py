@@ -117,9 +117,9 @@ class ApiCall:
     is_gone: Callable[[], Awaitable[bool]] = _stays  # whether the caller has hung up
     act: Act | None = None  # of a request that changes something
 
-    async def check_caller(self) -> None:
+    async def check_caller(self, *, has_waited: bool = False) -> None:
         """Before something is done or told that was waited for: a token may have been revoked meanwhile."""
-        await self.server.authentication.check_known(self.caller)
+        await self.server.authentication.check_known(self.caller, has_waited=has_waited)
 
     @property
     def documents(self) -> "Engine":

@@ -156,7 +156,7 @@ async def _result(call: ApiCall, run: RunId, wait: float) -> dict[str, Any] | No
     stopping = asyncio.ensure_future(call.server.stopping.wait())
     try:
         await asyncio.wait((waiting, stopping), return_when=asyncio.FIRST_COMPLETED)
-        await call.check_caller()
+        await call.check_caller(has_waited=wait > 0)
         return waiting.result() if waiting.done() else None
     finally:
         waiting.cancel()

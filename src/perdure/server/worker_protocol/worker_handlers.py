@@ -80,7 +80,7 @@ async def _wait_for_tasks(call: ApiCall, request: LeaseRequest, wait: float) -> 
     while True:
         with call.server.presence.waiting(request):
             leases = await tasks.lease(request, min(SLICE, end - loop.time()), call.is_gone)
-        is_valid = tokens.is_valid(call.caller)
+        is_valid = await tokens.is_in_force(call.caller) if leases else tokens.is_valid(call.caller)
         if leases and (not is_valid or await call.is_gone()):  # nobody is to hear of them, or does
             for lease in leases:
                 await tasks.release(lease)
