@@ -60,6 +60,30 @@ def test_no_run_no_filter_and_both_are_usage_errors(perdure: CommandLine) -> Non
     assert "perdure delete run" in perdure.here("delete", "--status", "failed", code=2).err
 
 
+@pytest.mark.parametrize("name", ["", " ", "…"])
+def test_a_blank_name_is_not_taken_for_the_beginning_of_the_only_run(perdure: CommandLine, name: str) -> None:
+    (run,) = started(perdure, 1)
+    for words in (
+        ["cancel", name],
+        ["cancel", run, name],
+        ["delete", "run", name],
+        ["delete", f"run/{name}"],
+        ["pause", name, "--dry-run"],
+        ["signal", name, "go"],
+        ["resume", name],
+        ["show", name],
+        ["wait", name],
+        ["diff", run, name],
+        ["fork", name],
+        ["why", name, "a"],
+    ):
+        assert perdure.here(*words, code=2).err.startswith(("perdure: ", "usage: ")), words
+    assert f"{name!r} names no run" in perdure.here("cancel", name, code=2).err
+    assert set(statuses(perdure)) == {run}
+    assert [event["event"] for event in perdure.here("history", run, "--raw", "--json").json].count("MessageSent") == 0
+    assert "which runs?" in perdure.here("cancel", "--name", name.strip("… "), "--yes", code=2).err
+
+
 def test_a_signal_reaches_all_that_match_or_are_named(perdure: CommandLine) -> None:
     first, second, third = started(perdure, 3)
     assert perdure.here("signal", f"{first},{second}", "go", "17", "--json").json["ids"] == [first, second]

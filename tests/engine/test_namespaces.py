@@ -8,7 +8,7 @@ import pytest
 import perdure
 from perdure.engine.random_ids import run_id_for_token
 from perdure.kernel.documents.validation import AppliedDocument
-from perdure.kernel.errors import Conflict, InvalidDocument, RunNotFound, StartRefused
+from perdure.kernel.errors import BadRequest, Conflict, InvalidDocument, RunNotFound, StartRefused
 from perdure.kernel.json_values import jsontext
 from perdure.providers.policy import NamespacePolicy, Policy, use_policy
 from perdure.stores.protocol import RunFilter
@@ -128,6 +128,14 @@ async def test_a_beginning_of_an_id_is_resolved_among_what_is_seen(tmp_path: Pat
         for name in (two.id, two.id[:8]):
             with pytest.raises(RunNotFound, match="there is no run"):
                 await engine.resolve(name, ["ops"])
+
+
+async def test_a_blank_name_is_not_the_beginning_of_the_only_run(tmp_path: Path) -> None:
+    async with opened(tmp_path) as engine:
+        await engine.start(ECHO, 1)
+        for name in ("", " ", "\t\n", "…"):
+            with pytest.raises(BadRequest, match="names no run"):
+                await engine.resolve(name)
 
 
 async def test_the_policy_of_the_run_s_namespace_counts(tmp_path: Path) -> None:

@@ -311,6 +311,14 @@ def test_a_batch_steers_all_that_match_and_nothing_for_an_empty_filter(server: S
     assert refused.problem == (403, "ACCESS-DENIED")
 
 
+def test_a_blank_name_is_a_bad_request_and_not_the_beginning_of_every_id(server: Server) -> None:
+    server.admin.start({**WAITS, "name": "only"})
+    for path in ("/api/v1/runs/%20", "/api/v1/runs/%E2%80%A6/result", "/api/v1/runs:resolve?name=%20"):
+        assert server.admin("GET", path).problem == (400, "USAGE"), path
+    assert server.admin("GET", "/api/v1/runs:resolve?name=").status == 400
+    assert server.admin("POST", "/api/v1/runs/%20/cancel", {}).problem == (400, "USAGE")
+
+
 def test_a_batch_takes_every_filter_of_a_list(server: Server) -> None:
     """SRV-080: the list's parameters as members; `parent` means the children of a run."""
     admin = server.admin

@@ -29,6 +29,13 @@ class RunNotFound(PerdureError):
     hint = "List the runs with `perdure ps --all`; an unambiguous beginning of an id is enough."
 
 
+class BadRequest(PerdureError):
+    """What was asked for cannot be understood: a name, a time or an option is malformed, or two do not fit together."""
+
+    code = "USAGE"
+    hint = "See `perdure VERB --help`."
+
+
 class EventNotFound(PerdureError):
     """The history of the run has no event with that number."""
 

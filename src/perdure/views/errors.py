@@ -5,7 +5,7 @@ A family says what kind of answer is due: the command line turns it into an exit
 
 from enum import Enum
 
-from perdure.kernel.errors import PerdureError
+from perdure.kernel.errors import BadRequest, PerdureError
 from perdure.stores.errors import StoreError, StoreLocked, StoreMissing, StoreUnreachable
 
 __all__ = [
@@ -19,13 +19,6 @@ __all__ = [
     "StoreUnreachable",
     "family_of",
 ]
-
-
-class BadRequest(PerdureError):
-    """What was asked for cannot be understood: a name, a time or an option is malformed, or two do not fit together."""
-
-    code = "USAGE"
-    hint = "See `perdure VERB --help`."
 
 
 class ProviderNotFound(PerdureError):

@@ -11,7 +11,7 @@ import msgspec
 from perdure.engine.decision_threads import WORK_OF_TEXT, ProgramCache, done_aside
 from perdure.kernel.codec import Turns, decode_turns, encode_snapshot, fold, restore
 from perdure.kernel.dialect import Dialect
-from perdure.kernel.errors import EventNotFound, NewerRecord, ReferenceNotAvailable, RunNotFound
+from perdure.kernel.errors import BadRequest, EventNotFound, NewerRecord, ReferenceNotAvailable, RunNotFound
 from perdure.kernel.events import Event, MessageSent
 from perdure.kernel.execution import Execution
 from perdure.kernel.json_values import jsontext
@@ -34,6 +34,8 @@ NUMBERED = frozenset({"seq", "at", "event"})
 
 async def resolve(store: Store, dialects: Iterable[Dialect], name: str, namespaces: Sequence[str] | None) -> RunId:
     """See `Client.resolve`."""
+    if not name.strip(" \t\r\n…"):  # every id begins so
+        raise BadRequest(f"{name!r} names no run (expected an id, its beginning, a name or @latest)")
     if name == "@latest":
         latest = await store.search(RunFilter(roots_only=True, namespaces=namespaces, limit=1))
         name = latest[0].id if latest else name

@@ -75,8 +75,9 @@ class Selection(msgspec.Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        asked = (self.name, self.language, self.created_after, self.created_before, self.parent, self.text)
-        return not (self.statuses or self.labels or any(value is not None for value in asked))
+        texts = (self.name, self.language, self.parent, (self.text or "").strip())
+        is_in_time = self.created_after is not None or self.created_before is not None
+        return not (self.statuses or self.labels or is_in_time or any(texts))
 
     def check(self) -> None:
         if self.is_empty and not (self.everything or self.namespaces):
