@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,6 +12,7 @@ from uuid import uuid4
 import apsw
 import psycopg
 import pytest
+from tests.postgres import VERSIONS, Server
 from tests.workers.scene import (
     Ledger,
     at_work,
@@ -435,6 +436,51 @@ class TestPostgres:
                 assert failure_of(outcome) == ("Provider.Call.Postgres.Forbidden", False)
 
         attack()
+
+    @pytest.mark.parametrize(
+        ("options", "text"),
+        [
+            ("-c search_path=disguise,pg_catalog", "SELECT 1 AS a"),
+            ("-c session_authorization={user}", "SET SESSION AUTHORIZATION {admin}"),
+        ],
+    )
+    def test_what_a_role_may_do_is_read_from_the_server_itself(self, options: str, text: str) -> None:
+        """Not from a table of the same name that a document has made, nor of another role that it pretends to be."""
+        user = f"perdure_{uuid4().hex[:8]}"
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            admin = connection.info.user
+            connection.execute(f"CREATE ROLE {user}")
+            connection.execute("CREATE SCHEMA disguise")
+            connection.execute("CREATE VIEW disguise.pg_roles AS SELECT * FROM pg_catalog.pg_roles WHERE false")
+
+        @on_loop
+        async def attack() -> None:
+            use_policy(Policy(network="closed", addresses=["127.0.0.1", "localhost", "::1"]))
+            named = options.format(user=user)
+            outcome = await self.postgres(text.format(admin=admin), auth={"options": named})
+            assert failure_of(outcome)[0] == "Provider.Call.Postgres.Forbidden"
+
+        try:
+            attack()
+        finally:
+            with psycopg.connect(self.url, autocommit=True) as connection:
+                connection.execute("DROP SCHEMA disguise CASCADE")
+                connection.execute(f"DROP ROLE {user}")
+
+    @pytest.mark.parametrize("version", VERSIONS)
+    def test_before_version_16_a_role_that_may_create_roles_may_take_any_other_one(
+        self, version: int, postgres_server: Callable[[int], Server]
+    ) -> None:
+        user = f"perdure_{uuid4().hex[:8]}"
+        with psycopg.connect(postgres_server(version).conninfo, autocommit=True) as connection:
+            connection.execute(f"CREATE ROLE {user} CREATEROLE")
+            try:
+                connection.execute(f"SET SESSION AUTHORIZATION {user}")
+                may_take = connection.info.server_version < 160000
+                assert connection.execute(_PRIVILEGES).fetchone() == (may_take,)
+            finally:
+                connection.execute("RESET SESSION AUTHORIZATION")
+                connection.execute(f"DROP ROLE {user}")
 
     @pytest.mark.parametrize("message", ["{user} LOGIN", "{user} LOGIN IN ROLE {admin}"])
     def test_what_a_role_may_become_counts_as_well(self, message: str) -> None:

@@ -71,10 +71,20 @@ _SERVER_FILES = re.compile(
     re.IGNORECASE,
 )
 _PRIVILEGES = """
-SELECT bool_or(rolsuper OR rolname IN ('pg_execute_server_program', 'pg_read_server_files', 'pg_write_server_files'))
-FROM pg_roles WHERE pg_has_role(session_user, oid, 'MEMBER')
+SELECT pg_catalog.bool_or(
+  rolsuper
+  OR rolname OPERATOR(pg_catalog.=) 'pg_execute_server_program'::pg_catalog.name
+  OR rolname OPERATOR(pg_catalog.=) 'pg_read_server_files'::pg_catalog.name
+  OR rolname OPERATOR(pg_catalog.=) 'pg_write_server_files'::pg_catalog.name
+  OR rolcreaterole AND pg_catalog.current_setting('server_version_num')::pg_catalog.int4 OPERATOR(pg_catalog.<) 160000
+)
+FROM pg_catalog.pg_roles WHERE pg_catalog.pg_has_role(session_user, oid, 'MEMBER')
 """
-"""Of every role that the connection can take by SET ROLE or RESET ROLE, not only of the current one."""
+"""Of every role that the connection can take by SET ROLE or RESET ROLE, not only of the current one.
+
+Before version 16 whoever may create roles may also take these. Each name is written with its schema: the document may
+choose the search path, and have made objects that are called the same.
+"""
 
 _BY_STATE: tuple[tuple[str, str, bool], ...] = (  # the first matching prefix (appendix A of the manual)
     ("08", "Connection", True),
@@ -182,9 +192,9 @@ class _Session:
         """The driver begins the transaction; here the server is told how to format intervals, and when to give up."""
         self._keep_from_server(statements)
         limit = 0 if self._times.total is None else int((self._times.total + 1) * 1000)
-        statement = "SELECT set_config('intervalstyle', 'iso_8601', true)"
+        statement = "SELECT pg_catalog.set_config('intervalstyle', 'iso_8601', true)"
         if limit:  # a limit beyond our own, in case this process vanishes: the server must not continue for nobody
-            statement += f", set_config('statement_timeout', '{limit}', true)"
+            statement += f", pg_catalog.set_config('statement_timeout', '{limit}', true)"
         self._open.execute(statement)
 
     def _keep_from_server(self, statements: list[SqlStatement]) -> None:
