@@ -299,6 +299,14 @@ def test_a_closed_network_allows_public_addresses(address: str) -> None:
     assert not is_allowed(Policy(denied_addresses=["0.0.0.0/0", "::/0"]), "name", address)
 
 
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "::ffff:0.0.0.0", "::ffff:0:0"])
+def test_the_address_of_nobody_is_the_loopback(address: str) -> None:
+    """A system connects there."""
+    assert not is_allowed(Policy(denied_addresses=["127.0.0.0/8", "::1"]), "name", address)
+    assert not is_allowed(Policy(network="closed"), "name", address)
+    assert is_allowed(Policy(denied_addresses=["10.0.0.0/8"]), "name", address)
+
+
 def test_the_operator_opens_networks_and_exact_names() -> None:
     chosen = Policy(network="closed", addresses=["10.1.0.0/16", "db.internal"], denied_addresses=["10.1.9.0/24"])
 

@@ -26,6 +26,7 @@ Address = IPv4Address | IPv6Address
 
 _NAT64 = ip_network("64:ff9b::/96")
 _COMPATIBLE = ip_network("::/96")
+_LOOPBACK = {4: ip_address("127.0.0.1"), 6: ip_address("::1")}
 _FORBIDDEN = tuple(
     ip_network(text)
     for text in (
@@ -107,7 +108,12 @@ def check_host_name(policy: Policy, host: str, prefix: str = "Provider.Call.Http
 
 
 def _inner(address: Address) -> list[Address]:
-    """IPv4 addresses inside an IPv6 address: mapped, compatible, 6to4, NAT64, Teredo."""
+    """Addresses that are reached by another one: IPv4 inside IPv6 (mapped, compatible, 6to4, NAT64, Teredo).
+
+    A connection to the address of nobody, 0.0.0.0 or ::, goes to the loopback.
+    """
+    if address.is_unspecified:
+        return [_LOOPBACK[address.version]]
     if isinstance(address, IPv4Address):
         return []
     inner: list[Address] = [
@@ -117,7 +123,7 @@ def _inner(address: Address) -> list[Address]:
         inner += address.teredo
     if address in _NAT64 or (address in _COMPATIBLE and int(address) > 1):
         inner.append(IPv4Address(int(address) & 0xFFFFFFFF))
-    return inner
+    return [*inner, *(_LOOPBACK[4] for candidate in inner if candidate.is_unspecified)]
 
 
 def _is_forbidden(address: Address) -> bool:
