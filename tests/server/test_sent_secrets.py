@@ -190,6 +190,20 @@ def test_only_the_task_of_the_lease_gets_its_own_and_what_comes_back_is_masked(s
         assert text.encode() not in output
 
 
+def test_a_secret_whose_letters_a_worker_writes_as_codes_is_masked(server: Server) -> None:
+    """Every reader of JSON sees the same letters."""
+    api, hand = server.admin, Hand(server)
+    run = api.start(calls("tell", token={"$secret": "mail/password"}))
+    task = hand.take()
+    assert hand(task, "secrets", {"names": ["mail/password"]}).status == 200
+    coded = "".join(f"\\u{ord(letter):04x}" for letter in MAIL)
+    answer = f'{{"output": {{"said": "{coded}", "{coded}": [1, "<{coded}>"]}}}}'
+    assert hand(task, "complete", raw=answer.encode()).status == 200
+    assert api.result(run)["value"] == {"said": "[redacted]", "[redacted]": [1, "<[redacted]>"]}
+    output = everything_about(api, run)
+    assert MAIL.encode() not in output and coded.encode() not in output
+
+
 def test_a_pool_that_is_not_named_is_sent_nothing(server: Server) -> None:
     api, hand = server.admin, Hand(server)
     run = api.start(calls("stamp", token={"$secret": "mail/password"}))
