@@ -10,7 +10,7 @@ from perdure.cli.exit_codes import Exit, exit_of_error, exit_of_status
 from perdure.kernel.errors import Conflict, EngineStopped, InvalidDocument, RunNotFound
 from perdure.kernel.outcomes import Status
 from perdure.stores.errors import StoreFull, StoreMissing
-from perdure.views.errors import ProviderNotFound
+from perdure.views.errors import ContextNotFound, ProviderNotFound
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,7 @@ def test_a_final_status_has_its_exit_code(status: Status, code: int) -> None:
         (RunNotFound("x"), 8),
         (StoreMissing("x"), 8),
         (ProviderNotFound("x"), 8),
+        (ContextNotFound("x"), 8),
         (FileNotFoundError(), 8),
         (Conflict("x"), 9),
         (FileExistsError(), 9),

@@ -101,7 +101,7 @@ def test_both_documents_are_in_copies_and_capsules(line: CommandLine, tmp_path: 
 def test_what_is_wrong_is_said_before_anything_happens(line: CommandLine, tmp_path: Path) -> None:
     _start(tmp_path)
     line.here("migrate", code=2)
-    line.here("migrate", "--plan", "absent.json", code=2)
+    line.here("migrate", "--plan", "absent.json", code=8)
     (tmp_path / "plan.json").write_text("{}")
     assert "is not a plan" in line.here("migrate", "--plan", "plan.json", code=2).err
     (tmp_path / "bad.yaml").write_text(_story("new").replace("type: gate", "type: gait"))

@@ -50,7 +50,9 @@ def test_a_typo_is_told_with_its_line_and_nothing_runs(perdure: CommandLine) -> 
 
     assert "two.test.yaml:5:" in done.err and "'cals' is not known here; did you mean 'calls'?" in done.err
     assert "scenarios[1].expect.cals" in done.err and done.out == ""
-    assert perdure.here("test", "no", "--json", code=2).json["error"]["code"] == "NO-SCENARIOS"
+    assert "no: there is no such file or folder" in perdure.here("test", "no", code=8).err
+    (perdure.folder / "two.test.yaml").unlink()
+    assert perdure.here("test", "two.yaml", "--json", code=2).json["error"]["code"] == "NO-SCENARIOS"
 
 
 def test_what_functions_print_does_not_mix_with_the_answer(perdure: CommandLine) -> None:

@@ -299,7 +299,7 @@ def test_a_token_comes_from_flag_environment_or_context_and_is_told_nowhere(scen
     assert "others can read" not in context(*named).err
     context("context", "remove", "by-file")
     context("context", "use", "--none")
-    context("context", "use", "nowhere", code=2)
+    assert "there is no context 'nowhere'" in context("context", "use", "nowhere", code=8).err
     file.chmod(0o644)
     assert "chmod 600" in context("context", "use", "here", code=2).err
 

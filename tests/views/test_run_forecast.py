@@ -7,9 +7,9 @@ import pytest
 from tests.cli.commandline import CommandLine
 
 import perdure
+from perdure.kernel.errors import RunNotFound
 from perdure.kernel.json_values.values import RunId
 from perdure.views.access import NO_RUN, NoParameters, Scope
-from perdure.views.errors import BadRequest
 from perdure.views.runs.run_forecast import ForecastQuery, read_forecast, read_run_forecast
 
 FLOW = """
@@ -59,6 +59,6 @@ async def _foretell(document: Path, url: str) -> RunId:
         assert [(step["step"], step["runs"]) for step in facts["steps"]] == [("begin", 21), ("done", 21)]
         own = await read_run_forecast(engine, Scope(handles[0].id, None), NoParameters())
         assert (own["runs"], own["is_over"], own["expected"]["ends_at"]) == (20, True, None)
-        with pytest.raises(BadRequest, match="no run has the name 'shop'"):
+        with pytest.raises(RunNotFound, match="no run has the name 'shop'"):
             await read_forecast(engine, Scope(NO_RUN, ["elsewhere"]), ForecastQuery(name="shop"))
         return handles[0].id

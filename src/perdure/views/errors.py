@@ -10,6 +10,7 @@ from perdure.stores.errors import StoreError, StoreLocked, StoreMissing, StoreUn
 
 __all__ = [
     "BadRequest",
+    "ContextNotFound",
     "ErrorFamily",
     "LoadFailed",
     "ProviderNotFound",
@@ -26,6 +27,13 @@ class ProviderNotFound(PerdureError):
 
     code = "PROVIDER-NOT-FOUND"
     hint = "List them with `perdure providers`; load your own with --load."
+
+
+class ContextNotFound(PerdureError):
+    """No server was named like this with `perdure context add`."""
+
+    code = "CONTEXT-NOT-FOUND"
+    hint = "List the contexts with `perdure context list`; add one with `perdure context add NAME --server URL`."
 
 
 class LoadFailed(PerdureError):
@@ -84,9 +92,9 @@ def family_of(error: Exception) -> ErrorFamily:
             return ErrorFamily.INVALID_DOCUMENT
         case ResourceNotFound() | UnknownKind() | ReferenceNotAvailable() | EffectNotFound() | FieldNotFound():
             return ErrorFamily.NOT_FOUND
-        case (
-            RunNotFound() | EventNotFound() | ProviderNotFound() | StepNotFound() | StoreMissing() | FileNotFoundError()
-        ):
+        case RunNotFound() | EventNotFound() | ProviderNotFound() | StepNotFound() | ContextNotFound():
+            return ErrorFamily.NOT_FOUND
+        case StoreMissing() | FileNotFoundError():
             return ErrorFamily.NOT_FOUND
         case ApiError():
             return _family_of_status(error.status)

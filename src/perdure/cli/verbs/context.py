@@ -21,6 +21,7 @@ from perdure.cli.server_choice import (
 )
 from perdure.cli.stdout import give_json, give_text
 from perdure.cli.tables import Column, table
+from perdure.views.errors import ContextNotFound
 
 EXAMPLES = """\
 examples:
@@ -115,9 +116,7 @@ def _use(args: argparse.Namespace, contexts: Contexts) -> None:
 def _need(contexts: Contexts, name: str) -> None:
     if name not in contexts.contexts:
         known = ", ".join(sorted(contexts.contexts)) or "none"
-        raise BadUsage(
-            f"there is no context {name!r}; there are: {known}", hint="perdure context add NAME --server URL"
-        )
+        raise ContextNotFound(f"there is no context {name!r}; there are: {known}")
 
 
 def _said(args: argparse.Namespace, contexts: Contexts) -> str:

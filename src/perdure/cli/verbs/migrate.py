@@ -88,8 +88,6 @@ async def _migrate_here(observer: Client, body: dict[str, Any]) -> dict[str, Any
 def _read(path: str) -> MigrationPlan:
     try:
         return read_plan(read(path)[1])
-    except OSError as error:
-        raise BadUsage(f"{path}: {error.strerror or error}") from None
     except BadRequest as error:
         raise BadUsage(f"{path}: {error}", hint=error.hint) from None
 

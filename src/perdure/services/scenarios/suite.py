@@ -69,7 +69,7 @@ def find_files(place: str) -> list[Path]:
             )
         return files
     if not path.exists():
-        raise NoScenarios(f"{place}: there is no such file or folder")
+        raise FileNotFoundError(None, "there is no such file or folder", str(place))
     if path.name.endswith(SUFFIXES):
         return [path]
     files = [item for item in _beside(path) if item.is_file()]

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from perdure.analysis.forecast import FEWEST, Forecast, ObservedRun, Spread, make_forecast
 from perdure.engine.client import Client
 from perdure.engine.runs import run_views
+from perdure.kernel.errors import RunNotFound
 from perdure.kernel.graphs.graph import Graph
 from perdure.kernel.graphs.run_trace import trace_turns
 from perdure.kernel.json_values.values import SECOND, Instant
 from perdure.kernel.outcomes import Status
 from perdure.stores.protocol import RunFilter, RunRow
 from perdure.views.access import NoParameters, Query, Question, Scope
-from perdure.views.errors import BadRequest
 from perdure.views.runs.run_graph import TracedRun, trace_run
 from perdure.views.times import iso
 
@@ -36,7 +36,7 @@ async def read_forecast(client: Client, scope: Scope, query: ForecastQuery) -> d
     about = RunFilter(name=query.name, language=query.language, namespaces=scope.namespaces, limit=1)
     latest = await client.search(about)
     if not latest:
-        raise BadRequest(f"no run has the name {query.name!r}", hint="`perdure ps --all` lists runs with their names.")
+        raise RunNotFound(f"no run has the name {query.name!r}", hint="`perdure ps --all` lists runs with their names.")
     return await _forecast(client, latest[0], is_about_run=False)
 
 
