@@ -121,6 +121,28 @@ def test_documents_of_the_catalog_are_called_where_the_caller_sees_them(server: 
     assert author("POST", f"{API}/tests", {"files": files, "places": ["doc.yaml"]}).json["failed"] == 0
 
 
+def test_documents_of_the_catalog_are_called_in_the_namespace_of_the_request(server: Server) -> None:
+    """ANA-010, ANA-013: in the one that it names, or in the only one that its token sees."""
+    author = server.role("author")
+    applied = {"documents": [CHILD, NAP, CALLED], "files": ["child.yaml", "nap.yaml", "called.json"]}
+    assert author("POST", f"{API}/resources:apply", {**applied, "namespace": "shop"}).status == 200
+    made = server.admin("POST", f"{API}/tokens", {"name": "clerk", "role": "author", "namespaces": ["shop"]}).json
+    clerk = Api(server.url, made["token"])
+    scenarios = "{expect: {status: succeeded}}"
+
+    def play(caller: Api, text: str, **more: Any) -> tuple[Any, int]:
+        files = {"doc.yaml": text, "doc.test.yaml": scenarios}
+        asked = {"files": files, "document": "doc.yaml", "runs": 2, "faults": [], **more}
+        tested = caller("POST", f"{API}/tests", {"files": files, "places": ["doc.yaml"], **more}).json
+        return caller("POST", f"{API}/simulations", asked).json.get("ends"), tested["failed"]
+
+    for text in (PARENT, OUTER, CALLER):
+        assert play(author, text, namespace="shop") == play(clerk, text) == ({"succeeded": 2}, 0), text
+    assert play(author, PARENT, namespace="elsewhere") == ({"failed (PLAYBOOK_NOT_FOUND)": 2}, 1)
+    body = {"files": {"doc.yaml": PARENT}, "document": "doc.yaml", "runs": 2, "namespace": "default"}
+    assert clerk("POST", f"{API}/simulations", body).problem == (404, "NAMESPACE-NOT-FOUND")
+
+
 def test_a_failing_run_comes_back_as_a_schedule_that_can_be_sent_again(server: Server) -> None:
     author = server.role("author")
     waiting = {"order.yaml": STORY.replace(", with: {timeout: 1h}", "")}

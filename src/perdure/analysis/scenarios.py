@@ -22,6 +22,7 @@ from perdure.analysis.mocks import Mock, read_mock
 from perdure.documents import UnreadableText, read_document
 from perdure.documents.cursor import Cursor, Report
 from perdure.kernel.documents.problems import Problem, guess
+from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.json_values.values import SECOND, Instant
 
 CODE = "SCENARIO"
@@ -49,7 +50,7 @@ class DocumentScenario(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     input: Any = None
     options: dict[str, Any] = msgspec.field(default_factory=dict)
-    namespace: str = "default"
+    namespace: str = DEFAULT_NAMESPACE
     mocks: dict[str, Mock] = msgspec.field(default_factory=dict)
     step_mocks: dict[str, Mock] = msgspec.field(default_factory=dict)
     recorded: str | None = None  # a file with the history of a run, whose tasks answer
@@ -88,25 +89,25 @@ def read_span(value: Any) -> Instant | None:
     return int(length) if length <= LONGEST_SPAN else None
 
 
-def read_scenarios(text: bytes) -> tuple[ScenarioFile | None, list[Problem]]:
-    """The file, or everything that is wrong with it."""
+def read_scenarios(text: bytes, namespace: str = DEFAULT_NAMESPACE) -> tuple[ScenarioFile | None, list[Problem]]:
+    """The file, or everything that is wrong with it. `namespace`: of scenarios that name none."""
     try:
         document = read_document(text)
     except UnreadableText as unreadable:
         return None, list(unreadable.problems)
     report = _Report()
     here: _Here = Cursor(report, document.data)
-    read = _read_file(here, lambda path: document.place_of(path)[0])
+    read = _read_file(here, lambda path: document.place_of(path)[0], namespace)
     return (None if report.has_errors else read), [finding.to_problem(document) for finding in report.findings]
 
 
-def _read_file(here: _Here, line_of: Callable[[Any], int]) -> ScenarioFile:
+def _read_file(here: _Here, line_of: Callable[[Any], int], namespace: str) -> ScenarioFile:
     if not here.has("an object", CODE, "A scenario file is a map with `scenarios`, or with one scenario."):
         return ScenarioFile()
     is_list = "scenarios" in here.value
     allowed = (*_OF_FILE, *_OF_BOTH) if is_list else (*_OF_FILE, *_OF_BOTH, *_OF_SCENARIO)
     _check_names(here, allowed)
-    shared = _shared(here)
+    shared = {"namespace": namespace, **_shared(here)}
     scenarios: list[DocumentScenario] = []
     if not is_list:
         scenarios.append(_read_scenario(here, shared, line_of, "scenario"))

@@ -19,6 +19,7 @@ from perdure.cli.sent_files import SentFiles, share
 from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.engine.private_files import write_private
+from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.json_values import jsontext
 from perdure.services import SIMULATION
 from perdure.wiring import load_sources
@@ -67,6 +68,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--apply", metavar="PATH", action="append", default=[], help="documents it refers to; may be repeated"
     )
+    a.add_namespace(parser, "namespace of runs whose scenario names none (default: default)")
     a.add_confined(parser)
     a.add_load(parser)
 
@@ -88,6 +90,7 @@ async def _simulate(args: argparse.Namespace, talk: Console) -> int:
         trace=args.trace,
         applied=read_applied(args.apply),
         is_confined=args.confined,
+        namespace=args.namespace or DEFAULT_NAMESPACE,
     )
     if args.trace is not None:
         simulated = simulation.replay(args.trace)
@@ -114,6 +117,7 @@ async def _ask_server(args: argparse.Namespace, talk: Console) -> int:
         "faults": _faults(args.faults),
         "scenario": args.scenario,
         "apply": [sent.names[str(path)] for path in applied],
+        "namespace": args.namespace,
     }
     if args.input is not msgspec.UNSET:
         body["input"] = args.input

@@ -21,6 +21,7 @@ from perdure.cli.sent_files import SentFiles, share
 from perdure.cli.server_choice import server_access
 from perdure.cli.stdout import give_json, give_text
 from perdure.engine.private_files import write_private
+from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.services import SCENARIO_SUITE
 from perdure.views.drawing import markup
 from perdure.views.drawing.boxes import NodeStatus
@@ -58,6 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--apply", metavar="PATH", action="append", default=[], help="documents it refers to; may be repeated"
     )
+    a.add_namespace(parser, "namespace of runs whose scenario names none (default: default)")
     a.add_confined(parser)
     a.add_load(parser)
 
@@ -86,7 +88,7 @@ async def _test(args: argparse.Namespace, talk: Console) -> int:
 async def _play_here(args: argparse.Namespace, talk: Console) -> dict[str, Any]:
     suite = import_module(SCENARIO_SUITE)
     paths = list(dict.fromkeys(path for place in args.places for path in suite.find_files(place)))
-    files = suite.read_files(paths, is_confined=args.confined)
+    files = suite.read_files(paths, is_confined=args.confined, namespace=args.namespace or DEFAULT_NAMESPACE)
 
     answer = sys.stdout
 
@@ -126,6 +128,7 @@ async def _play_there(args: argparse.Namespace, talk: Console) -> dict[str, Any]
         "only": args.only,
         "coverage": args.coverage,
         "apply": [sent.names[str(path)] for path in applied],
+        "namespace": args.namespace,
     }
     async with server_access(args, talk.say) as server:
         tested = await server.test(body)

@@ -60,6 +60,7 @@ class SimulationBody(m.Body):
     input: Any = msgspec.UNSET
     trace: str = ""  # the name of a schedule, or of a finding of `check`
     apply: m.Texts = msgspec.field(default_factory=list)  # names of files that the document refers to
+    namespace: str | None = None  # of a run whose scenario names none, and of what it refers to
 
 
 class ScenariosBody(m.Body):
@@ -69,6 +70,7 @@ class ScenariosBody(m.Body):
     only: Word = ""
     coverage: Literal["text", "mermaid", "dot", "svg"] | None = None
     apply: m.Texts = msgspec.field(default_factory=list)
+    namespace: str | None = None
 
 
 async def simulate_document(call: ApiCall) -> Result:
@@ -81,7 +83,7 @@ async def simulate_document(call: ApiCall) -> Result:
     if body.input is not msgspec.UNSET:
         stdin = await asyncio.to_thread(jsontext.encode, body.input)
         words += ["--input=@-"]
-    return Answer(await _play(call, body.files, [body.document], body.apply, words, stdin))
+    return Answer(await _play(call, body, [body.document], words, stdin))
 
 
 async def play_scenarios(call: ApiCall) -> Result:
@@ -89,17 +91,18 @@ async def play_scenarios(call: ApiCall) -> Result:
     words = ["test", *body.places, "--crash", body.crash]
     words += [f"--only={body.only}"] if body.only else []
     words += [f"--coverage={body.coverage}"] if body.coverage else []
-    return Answer(await _play(call, body.files, body.places, body.apply, words))
+    return Answer(await _play(call, body, body.places, words))
 
 
 async def _play(
     call: ApiCall,
-    files: Mapping[str, str],
+    body: SimulationBody | ScenariosBody,
     places: Sequence[str],
-    apply: Sequence[str],
     words: Sequence[str],
     stdin: bytes | None = None,
 ) -> Any:
+    files, apply = body.files, body.apply
+    namespace = call.caller.place_of_documents(call.caller.meant_namespace(body.namespace))
     for name in files:
         if not NAME.fullmatch(name) or ".." in name:
             raise BadRequest(f"{name[:100]!r} is not a name of a file (expected e.g. flows/order.yaml)")
@@ -108,13 +111,15 @@ async def _play(
     documents = [AppliedDocument(name, text) for name, text in files.items() if ".test." not in name]
     await call.check_documents(documents)
     async with call.server.plays.turn(call.caller.identity, WAIT):
-        known = await referred_documents(call.documents, documents, call.caller.sees)
+        known = await referred_documents(call.documents, documents, call.caller.sees, namespace)
         named = [word for name in (*known, *apply) for word in ("--apply", name)]  # those of the request count more
         # The server removes it with all that a process that was killed has left there.
         memory = MEMORY if MEMORY.is_dir() else None
         with tempfile.TemporaryDirectory(prefix="perdure-analysis-", dir=memory) as folder:
             await asyncio.to_thread(_write, Path(folder), {**known, **files})
-            text, code = await _run(Path(folder), [*words, *named, "--confined", "--json"], stdin, call.is_gone)
+            text, code = await _run(
+                Path(folder), [*words, *named, "-n", namespace, "--confined", "--json"], stdin, call.is_gone
+            )
             return await done_aside(len(text), partial(_read, text, code, Path(folder) / SCHEDULE))
 
 

@@ -18,6 +18,7 @@ from perdure.kernel import inputs as i
 from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.errors import UnfitInput
 from perdure.kernel.graphs.net import Defect
+from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import Instant, digest
 from perdure.kernel.outcomes import Failed, Outcome
@@ -118,16 +119,18 @@ async def prepare(
     trace: Path | None = None,
     applied: Sequence[AppliedDocument] = (),
     is_confined: bool = False,
+    namespace: str = DEFAULT_NAMESPACE,
 ) -> Simulation:
     """Read the document and, if there is one beside it, its file of scenarios: its first one, or the one named.
 
     `trace`: a file that is to be replayed, with the scenario and the input that it was written for, unless others are
     given. `applied`: what the document may refer to. `is_confined`: they are of somebody else (`read_files`).
+    `namespace`: of the run, if the scenario names none.
     """
     if trace is not None and not (file := _schedule_of(trace)).trace:
         scenario = scenario or file.scenario
         input, has_input = (input if has_input else file.input), True
-    bench, chosen = _scenario_of(document, scenario, is_confined=is_confined)
+    bench, chosen = _scenario_of(document, scenario, is_confined=is_confined, namespace=namespace)
     if mocks:
         chosen = msgspec.structs.replace(chosen, mocks={**chosen.mocks, **mocks})
     if has_input:
@@ -196,7 +199,9 @@ def files_of(document: str) -> list[Path]:
     return [path, *(item for tested in files for item in (tested.path, *tested.beside()))]
 
 
-def _scenario_of(document: str, name: str, *, is_confined: bool) -> tuple[Bench | None, DocumentScenario]:
+def _scenario_of(
+    document: str, name: str, *, is_confined: bool, namespace: str
+) -> tuple[Bench | None, DocumentScenario]:
     path = Path(document)
     if not path.is_file():
         raise FileNotFoundError(None, "there is no such document", document)
@@ -204,8 +209,8 @@ def _scenario_of(document: str, name: str, *, is_confined: bool) -> tuple[Bench 
     if not beside:
         if name:
             raise BadScenario(f"{document} has no scenarios, and so none called {name!r}")
-        return None, DocumentScenario(name="")
-    tested = read_files(beside, is_confined=is_confined)[0]
+        return None, DocumentScenario(name="", namespace=namespace)
+    tested = read_files(beside, is_confined=is_confined, namespace=namespace)[0]
     scenarios = [chosen for chosen in tested.file.scenarios if not name or name in chosen.name]
     scenarios.sort(key=lambda chosen: chosen.name != name)  # one of exactly this name comes first
     if not scenarios:

@@ -16,6 +16,7 @@ from perdure.kernel.dialect import Dialect
 from perdure.kernel.documents.problems import Problem
 from perdure.kernel.documents.validation import AppliedDocument, Validated
 from perdure.kernel.errors import InvalidDocument, PerdureError, UnfitInput
+from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.outcomes import Outcome
 from perdure.services import SCENARIO_SUFFIXES as SUFFIXES
@@ -83,15 +84,18 @@ def _beside(document: Path) -> list[Path]:
     return [document.with_name(document.stem + suffix) for suffix in SUFFIXES]
 
 
-def read_files(paths: Iterable[Path], *, is_confined: bool = False) -> list[TestedFile]:
+def read_files(
+    paths: Iterable[Path], *, is_confined: bool = False, namespace: str = DEFAULT_NAMESPACE
+) -> list[TestedFile]:
     """All of them, or `BadScenario` with every problem of every file.
 
     `is_confined`: they are of somebody else. They load no code, call nothing, and name no file outside this folder.
+    `namespace`: where scenarios are played that name none.
     """
     files: list[TestedFile] = []
     wrong: list[tuple[str, Problem]] = []
     for path in paths:
-        file, problems = read_scenarios(read_bounded(path))
+        file, problems = read_scenarios(read_bounded(path), namespace)
         wrong += [(str(path), problem) for problem in problems]
         if file is None:
             continue

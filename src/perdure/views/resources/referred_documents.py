@@ -14,7 +14,6 @@ from perdure.engine.resources.document_validation import DocumentValidator, call
 from perdure.kernel.documents.lookups import Lookup, LookupAnswers, ResourceKey
 from perdure.kernel.documents.validation import AppliedDocument
 from perdure.kernel.errors import Conflict
-from perdure.kernel.ids import DEFAULT_NAMESPACE
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.lazy_regex import lazy_regex
 
@@ -26,10 +25,13 @@ _STEM = lazy_regex(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 
 async def referred_documents(
-    client: Client, documents: Sequence[AppliedDocument], sees: Callable[[str], bool]
+    client: Client, documents: Sequence[AppliedDocument], sees: Callable[[str], bool], namespace: str
 ) -> dict[str, str]:
-    """Texts by the names of files, directly or through each other. `sees`: which namespaces count."""
-    search = _Search(client, documents, sees)
+    """Texts by the names of files, directly or through each other.
+
+    `sees`: which namespaces count; `namespace`: where documents are that do not name one.
+    """
+    search = _Search(client, documents, sees, namespace)
     pending = [document.text for document in documents]
     for text in pending:
         pending += [other async for other in search.beside(text)]
@@ -37,10 +39,13 @@ async def referred_documents(
 
 
 class _Search:
-    def __init__(self, client: Client, documents: Sequence[AppliedDocument], sees: Callable[[str], bool]) -> None:
+    def __init__(
+        self, client: Client, documents: Sequence[AppliedDocument], sees: Callable[[str], bool], namespace: str
+    ) -> None:
         self.client = client
         self.documents = documents
         self.sees = sees
+        self.namespace = namespace
         self.files: dict[str, str] = {}
         self._known_keys: set[ResourceKey] = set()
         self._asked: set[str] = set()
@@ -52,19 +57,19 @@ class _Search:
         language = await self._validator.find_language(text.encode())
         if language is None:
             return
-        await self._validator.validate(language, text.encode(), self.documents, namespace=DEFAULT_NAMESPACE)
+        await self._validator.validate(language, text.encode(), self.documents, namespace=self.namespace)
         while self._resources:
             key = self._resources.pop()
             if self._is_new(key) and (body := await self._body_of(key)):
                 yield self._keep(key.name, body)
-        if not calls_others(language, text.encode()) or not self.sees(DEFAULT_NAMESPACE):
+        if not calls_others(language, text.encode()) or not self.sees(self.namespace):
             return
         for name in await done_aside(WORK_OF_TEXT * len(text), lambda: list(_names_in(text))):
             if name in self._asked or len(self._asked) >= MOST:
                 continue
             self._asked.add(name)
             try:
-                callee = await self.client.catalog.find(name, DEFAULT_NAMESPACE)
+                callee = await self.client.catalog.find(name, self.namespace)
             except (Conflict, ResourceNotFound):
                 continue
             if callee is not None and self._is_new(callee.key):
