@@ -62,6 +62,7 @@ def test_runs_are_moved_by_a_plan(line: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "all.json").write_text(line.here("impact", "new.yaml", "--json").out)  # the plan is in it
     assert line.here("migrate", "--plan", "all.json", "--dry-run", "--json").json["counts"]["safe"] == 1
     assert "recorded" in line.here("migrate", "--plan", "plan.json").out
+    assert "current: its move is recorded already" in line.here("migrate", "--plan", "plan.json").out
     assert "is recorded, and happens when it is resumed" in line.here("migrate", "--undo", run, code=9).out
     shown = _finish(line, run)
     assert shown["status"]["output"]["value"] == "new"

@@ -54,6 +54,27 @@ def test_the_counter_example_of_a_finding_is_replayed(perdure: CommandLine) -> N
     assert perdure.here("sim", "asks.yaml", "--trace", "trace.json", "--json").json == done
 
 
+def test_in_a_counter_example_nobody_ends_the_last_wait(perdure: CommandLine) -> None:
+    """ANA-003: a scenario that approves the gate does not turn the example into a run that ends."""
+    (perdure.folder / "asks.yaml").write_text(STORY)
+    (perdure.folder / "asks.test.yaml").write_text("actions: [{approve: {step: approval}}]\n")
+    checked = perdure.here("check", "asks.yaml", "--json").json
+    (perdure.folder / "checked.json").write_text(json.dumps(checked))
+
+    assert checked["findings"][0]["trace"][-1] == {"step": "approval", "choice": "waits"}
+    assert "succeeded" in perdure.here("sim", "asks.yaml", "--runs", "1", "--faults", "").out
+    done = perdure.here("sim", "asks.yaml", "--trace", "checked.json", "--json", code=3).json
+    assert (done["violation"]["invariant"], done["parted_at"]) == ("ends", None)
+
+
+def test_a_finding_about_no_run_is_not_replayed(perdure: CommandLine) -> None:
+    """A dead step has no counter-example: what would be played says nothing about it."""
+    (perdure.folder / "asks.yaml").write_text(STORY)
+    for data in ({"kind": "dead-step", "trace": []}, {"findings": [{"trace": []}]}):
+        (perdure.folder / "finding.json").write_text(json.dumps(data))
+        assert "trace" in perdure.here("sim", "asks.yaml", "--trace", "finding.json", code=2).err
+
+
 def test_a_schedule_is_replayed_with_its_scenario_and_input(perdure: CommandLine) -> None:
     """ANA-011: what has failed fails again, from the file alone."""
     asks = STORY.replace("needs: [work]", 'needs: [work], if: "{{ eq inputs.n 7 }}"')

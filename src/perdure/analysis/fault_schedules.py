@@ -159,6 +159,8 @@ def read_schedule(text: bytes) -> ScheduleFile:
     if isinstance(data, list) and data:
         data = {"trace": data}
     if isinstance(data, dict) and isinstance(data.get("trace"), list) and data.get("format") != FORMAT:
+        if not data["trace"]:
+            raise ValueError("the finding has no trace: it is about what happens in no run")
         data = {"trace": data["trace"], "message": str(data.get("message", ""))}
     elif not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ValueError(

@@ -84,7 +84,10 @@ class Simulation:
         return self.simulator.run(file.seed, file.faults)
 
     def _follow(self, trace: Sequence[Any]) -> Simulated:
-        """Steps that fail, or take too long, in the counter-example do so; nothing else goes wrong."""
+        """Steps that fail, or take too long, in the counter-example do so; nothing else goes wrong.
+
+        What it waits for at its end never comes, whatever people do in the scenario.
+        """
         forced: dict[str, Mock] = {}
         for entry in trace:
             step, choice = str(entry.get("step", "")).rpartition("/")[2], str(entry.get("choice", ""))
@@ -93,6 +96,11 @@ class Simulation:
             elif choice in ("takes too long", "is too late"):
                 forced[step] = Mock((MockAnswer(Failed(SIMULATED_FAILURE), SLOW),))
         subject, dialects = self.simulator.subject, self.simulator.dialects
+        last = trace[-1]
+        if str(last.get("choice", "")).startswith("waits"):
+            gate = str(last.get("step", "")).rpartition("/")[2]
+            messages = [(at, message) for at, message in subject.messages if not _may_end_wait(message, gate)]
+            subject = msgspec.structs.replace(subject, messages=tuple(messages))
         simulated = Simulator(subject, dialects, lambda seed: self._new_mocks(seed, forced), ()).run(0, [])
         steps = [str(entry.get("step", "")).rpartition("/")[2] for entry in trace]
         simulated.parted_at = self._parting(simulated, steps)
@@ -183,6 +191,13 @@ async def _simulation_of(
     net = language.net(validated.program)
     findings = [] if net is None else find_defects(net, monotonic)
     return Simulation(document, Simulator(subject, dialects, new_mocks, faults), findings, scenario, new_mocks)
+
+
+def _may_end_wait(message: "i.Input", gate: str) -> bool:
+    """Whether it may be what a step waits for; a decision is for its own gate only."""
+    if isinstance(message, i.Steer) and message.verb == "gate":
+        return jsontext.decode(message.body).get("step") == gate
+    return not (isinstance(message, i.Steer) and message.verb in (PAUSE, RESUME))
 
 
 def _schedule_of(path: Path) -> ScheduleFile:

@@ -349,7 +349,7 @@ async def _undo(
 async def _sent(client: Client, run: RunId, message: i.Migrate) -> tuple[str, str]:
     result = await client.tell(run, message)
     if not result.is_new:
-        return "current", "it was moved before"
+        return "current", "it was moved before" if result.is_decided else "its move is recorded already"
     if result.is_decided:
         return "moved", ""
     return "recorded", "its owner has not answered yet" if result.is_live else "it is moved when it is resumed"
