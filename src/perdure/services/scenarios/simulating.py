@@ -196,7 +196,7 @@ async def _simulation_of(
 def _may_end_wait(message: "i.Input", gate: str) -> bool:
     """Whether it may be what a step waits for; a decision is for its own gate only."""
     if isinstance(message, i.Steer) and message.verb == "gate":
-        return jsontext.decode(message.body).get("step") == gate
+        return isinstance(message.body, bytes) and bool(jsontext.decode(message.body).get("step") == gate)
     return not (isinstance(message, i.Steer) and message.verb in (PAUSE, RESUME))
 
 
