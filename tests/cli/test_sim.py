@@ -1,6 +1,7 @@
 """`sim`: many runs with faults, a failing one as a file, and the same from pytest."""
 
 import json
+from typing import Any
 
 import pytest
 from tests.cli.commandline import CommandLine
@@ -70,7 +71,8 @@ def test_in_a_counter_example_nobody_ends_the_last_wait(perdure: CommandLine) ->
 def test_a_finding_about_no_run_is_not_replayed(perdure: CommandLine) -> None:
     """A dead step has no counter-example: what would be played says nothing about it."""
     (perdure.folder / "asks.yaml").write_text(STORY)
-    for data in ({"kind": "dead-step", "trace": []}, {"findings": [{"trace": []}]}):
+    answers: list[dict[str, Any]] = [{"kind": "dead-step", "trace": []}, {"findings": [{"trace": []}]}]
+    for data in answers:
         (perdure.folder / "finding.json").write_text(json.dumps(data))
         assert "trace" in perdure.here("sim", "asks.yaml", "--trace", "finding.json", code=2).err
 
