@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.dialects.story.world import engram, story, template
-from tests.server.serving import RETURNS, WAITS, Api, Server
+from tests.server.serving import RETURNS, WAITS, Api, Reply, Server
 
 
 def test_a_start_is_202_with_its_place_and_200_where_somebody_waits_for_its_end(server: Server) -> None:
@@ -317,6 +317,40 @@ def test_a_blank_name_is_a_bad_request_and_not_the_beginning_of_every_id(server:
         assert server.admin("GET", path).problem == (400, "USAGE"), path
     assert server.admin("GET", "/api/v1/runs:resolve?name=").status == 400
     assert server.admin("POST", "/api/v1/runs/%20/cancel", {}).problem == (400, "USAGE")
+
+
+def test_a_deletion_of_all_runs_says_which_of_them_are_open(server: Server) -> None:
+    """SRV-080: everything is everything; what is refused is in `failed`, of a dry run too."""
+    author = server.admin("POST", "/api/v1/tokens", {"name": "of-all", "role": "author", "namespaces": ["all-of-it"]})
+    caller = Api(server.url, author.json["token"])
+    ended, open_run = caller.start(RETURNS), caller.start(WAITS)
+    caller.result(ended)
+    for dry_run in (True, False):
+        body = {"verb": "delete", "filter": {"all": True}, "dry_run": dry_run}
+        answer = caller("POST", "/api/v1/runs:batch", body).json
+        assert (answer["count"], answer["ids"]) == (2, [ended]), answer
+        assert [(each["id"], each["code"]) for each in answer["failed"]] == [(open_run, "CONFLICT")]
+    assert [item["id"] for item in caller("GET", "/api/v1/runs").json["items"]] == [open_run]
+
+
+def test_the_key_of_a_batch_is_kept_when_its_runs_are_gone(server: Server) -> None:
+    """SRV-012, SRV-080: the same batch again, and its next piece, are answered; another one is 409."""
+    admin = server.admin
+    ended, waiting = admin.start(RETURNS, labels={"of": "key"}), admin.start(WAITS, labels={"of": "key"})
+    admin.result(ended)
+
+    def batch(verb: str, label: str = "of=key", key: str = "batch-key", **more: Any) -> Reply:
+        body = {"verb": verb, "filter": {"label": label}, **more}
+        return admin("POST", "/api/v1/runs:batch", body, Idempotency_Key=key)
+
+    assert batch("delete").json["ids"] == [ended]
+    assert (batch("delete").status, batch("delete").json["ids"]) == (200, [])
+    assert batch("delete", "of=other").problem == (409, "CONFLICT")
+    assert batch("cancel").problem == (409, "CONFLICT")
+    assert admin("GET", f"/api/v1/runs/{waiting}").json["status"] == "waiting"
+    assert batch("signal", key="nobody", signal="go", value=1, dry_run=True).status == 200
+    assert batch("signal", key="nobody", signal="go", value=1).json["ids"] == [waiting]
+    assert batch("signal", key="nobody", signal="go", value=2).problem == (409, "CONFLICT")
 
 
 def test_a_batch_takes_every_filter_of_a_list(server: Server) -> None:

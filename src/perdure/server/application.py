@@ -353,7 +353,7 @@ class Application:
     async def _once(self, request: Request, route: Route, call: ApiCall, key: str, text: bytes, value: Any) -> Result:
         """Under an Idempotency-Key that no run keeps: the same answer again, for a day."""
         assert call.act is not None
-        store, who = self._server.engine.store, f"{call.caller.via} {call.caller.name}"
+        store, who = self._server.engine.store, call.caller.owner_of_keys
         now = self._server.engine.clock.now()
         asked = RequestKeyRow(await done_aside(len(text), partial(digest_of_request, request, value)), now)
         known = await store.request_key(who, key)

@@ -43,6 +43,11 @@ class Caller:
         """The name as histories have it: a subject of an identity provider is not taken for a token of that name."""
         return f"oidc:{self.name}" if self.via == "oidc" else self.name
 
+    @property
+    def owner_of_keys(self) -> str:
+        """Among whose Idempotency-Keys those of its requests are."""
+        return f"{self.via} {self.name}"
+
     def as_recorded(self, headers: Mapping[str, str]) -> "Caller":
         """Who the audit log says it was: a tool of a language model acts for its user, whoever that is."""
         return replace(self, name=self.identity, via=MCP) if TOOL_HEADER in headers else self

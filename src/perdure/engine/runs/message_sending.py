@@ -172,3 +172,7 @@ def refused(run: RunId, reason: str) -> PerdureError:
     if isinstance(reason, UnfitMessage):
         return UnfitInput(f"run {run}: {reason}", hint=f"See what takes it with `perdure show {run}`.", run=run)
     return Conflict(f"run {run}: {reason}", hint=f"Look at it with `perdure show {run}`.", run=run)
+
+
+def not_ended(run: RunId) -> Conflict:
+    return Conflict(f"run {run} has not ended", hint=f"Cancel it first: `perdure cancel {run}`.", run=run)

@@ -16,7 +16,7 @@ from perdure.engine.decision_threads import ShortTurns
 from perdure.engine.resources.catalog import ResourceNotFound
 from perdure.engine.resources.resource_views import find_views
 from perdure.engine.runs import run_views
-from perdure.engine.runs.message_sending import SendResult
+from perdure.engine.runs.message_sending import SendResult, not_ended
 from perdure.engine.runs.run_removal import descendants, remove_runs
 from perdure.kernel import inputs as i
 from perdure.kernel.documents.lookups import ResourceKey
@@ -203,7 +203,7 @@ async def delete_run(client: Client, run: RunId) -> SendResult:
     """Remove a run that has ended, with all below it. If some of that is open, it is cancelled first."""
     row = await client.find(run)
     if not row.status.is_final:
-        raise Conflict(f"run {run} has not ended", hint=f"Cancel it first: `perdure cancel {run}`.", run=run)
+        raise not_ended(run)
     if row.has_control_messages:
         hint = f"Let it be decided with `perdure resume {run}`; then remove it."
         raise Conflict(f"run {run} has a control message that is not decided yet", hint=hint, run=run)

@@ -1,6 +1,7 @@
 """Runs are steered: each verb sends a control message, and answers with what became of it."""
 
 from collections.abc import Awaitable
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -11,13 +12,17 @@ from perdure.engine.runs.fork_points import ForkChanges, fork
 from perdure.engine.runs.message_sending import SendResult
 from perdure.engine.runs.retention import delete_run as delete
 from perdure.kernel.documents.validation import AppliedDocument
+from perdure.kernel.errors import Conflict
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.json_values.values import RunId
 from perdure.kernel.pause import PAUSE, RESUME
 from perdure.server import request_types as m
 from perdure.server.calls import Answer, ApiCall, Result, visible_run
+from perdure.server.request_reading import idempotency_key
+from perdure.stores.access import RequestKey, RequestKeyRow, RequestKeyTaken
 from perdure.views.access import steer
 from perdure.views.administration.access_tokens import AccessRole
+from perdure.views.api_errors import NotReady
 from perdure.views.errors import BadRequest
 from perdure.views.resources.resource_changes import ResourcePatch
 from perdure.views.resources.resource_changes import patch_run as patch_resource
@@ -160,9 +165,29 @@ async def steer_batch(call: ApiCall) -> Result:
     if body.dry_run:
         answer = await plan(call.engine, selection, verb)
     else:
-        answer = await steer_piece(call.engine, selection, verb, _send(call, verb), cursor=body.cursor)
+        await _keep_key(call)
+        try:
+            answer = await steer_piece(call.engine, selection, verb, _send(call, verb), cursor=body.cursor)
+        except RequestKeyTaken:
+            raise NotReady("another request under the same Idempotency-Key is under way") from None
     steered = [{"id": run, **_result_json(sent)} for run, sent in answer.steered if sent is not None]
     return Answer({**answer.plain(), "steered": steered})
+
+
+async def _keep_key(call: ApiCall) -> None:
+    """Another batch under the key is refused, also when no run that keeps the key is left; its next piece is not."""
+    key = idempotency_key(call.headers)
+    if key is None or call.act is None:
+        return
+    body: m.BatchBody = call.body
+    members = {name: getattr(body, name) for name in body.__struct_fields__ if name not in ("filter", "cursor")}
+    asked = sha256(jsontext.canonical(["runs:batch", members, _plain(body.filter)])).digest()
+    store, who = call.server.engine.store, call.caller.owner_of_keys
+    known = await store.request_key(who, key)
+    if known is None:
+        call.act.key = RequestKey(who, key, RequestKeyRow(asked, call.engine.clock.now()))
+    elif known.digest != asked:
+        raise Conflict("the Idempotency-Key was used for another request", hint="Use another key.")
 
 
 def _plain(filter: m.BatchFilter) -> dict[str, Any]:

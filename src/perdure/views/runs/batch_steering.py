@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
-from perdure.engine.runs.message_sending import SendResult
+from perdure.engine.runs.message_sending import SendResult, not_ended
 from perdure.kernel.errors import PerdureError, RunNotFound
 from perdure.kernel.json_values.values import Instant, RunId
 from perdure.kernel.outcomes import OPEN_STATUSES, Status
@@ -54,7 +54,7 @@ CONCERNED: Mapping[Verb, Sequence[Status]] = {
     Verb.SIGNAL: OPEN_STATUSES,
     Verb.DELETE: tuple(status for status in Status if status.is_final),
 }
-"""The statuses that a filter means if it names none."""
+"""The statuses that a filter means if it names none; all runs of a deletion are all, and open ones are refused."""
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -165,14 +165,17 @@ async def plan(client: "Client", selection: Selection, verb: Verb) -> BatchAnswe
     """What would be steered, counted up to a bound; nothing is changed."""
     selection.check()
     ids: list[RunId] = []
+    failed: list[Failure] = []
     count = 0
     behind: tuple[Instant, RunId] | None = None
     while True:
         rows, behind = await _matching(client, selection, verb, behind or FIRST, PIECE)
         count += len(rows)
-        ids += [row.id for row in rows[: PIECE - len(ids)]]
+        refused = {row.id: None for row in rows if verb is Verb.DELETE and not row.status.is_final}
+        failed += [Failure(run, not_ended(run)) for run in refused][: PIECE - len(failed)]
+        ids += [row.id for row in rows if row.id not in refused][: PIECE - len(ids)]
         if behind is None or count >= COUNTED:
-            return msgspec.structs.replace(_planned(ids), count=count, more=behind is not None)
+            return msgspec.structs.replace(_planned(ids), failed=failed, count=count, more=behind is not None)
 
 
 def _planned(ids: Sequence[RunId]) -> BatchAnswer:
@@ -183,7 +186,8 @@ async def _matching(
     client: "Client", selection: Selection, verb: Verb, behind: tuple[Instant, RunId], piece: int
 ) -> tuple[list[RunRow], tuple[Instant, RunId] | None]:
     """Some rows, and the place behind them, if there may be more; what is pending for a run counts as its status."""
-    statuses = frozenset(selection.statuses or CONCERNED[verb])
+    concerned = tuple(Status) if verb is Verb.DELETE and selection.everything else CONCERNED[verb]
+    statuses = frozenset(selection.statuses or concerned)
     query = RunFilter(
         statuses=sorted(statuses if statuses.isdisjoint(OPEN_STATUSES) else statuses.union(OPEN_STATUSES)),
         name=selection.name,
