@@ -50,6 +50,15 @@ def test_what_a_manager_no_longer_applies_goes_unless_another_owns_it() -> None:
     assert owners == {"two": {("metadata", "labels", "b")}, "one": {("spec", "version")}}
 
 
+def test_who_applies_no_field_owns_none_and_is_no_manager() -> None:
+    """SRV-079; without a field before and after it was an error of the server."""
+    live, managers = apply(thing(version="1"), thing(), [], "nobody")
+    assert live == thing(version="1") and managers == []
+    _, managers = apply(live, thing({"a": "1"}), managers, "one")
+    live, managers = apply(live, thing(), managers, "one")
+    assert leaves(live) == leaves(thing(version="1")) and managers == []
+
+
 def test_another_value_for_a_field_of_somebody_else_is_a_conflict_until_it_is_forced() -> None:
     live, managers = apply(thing(), thing(version="1", steps=[1]), [], "one")
     with pytest.raises(FieldConflict) as conflict:

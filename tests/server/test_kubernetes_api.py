@@ -471,6 +471,16 @@ def applied_as(manager: str, api: Api, path: str, body: dict[str, Any], more: st
     return api("PATCH", where, {"metadata": {}, **body}, Content_Type="application/apply-patch+yaml")
 
 
+def test_an_apply_without_a_field_changes_nothing_and_names_no_manager(api: Api) -> None:
+    """SRV-079, SRV-011: it was answered 500."""
+    where = f"{CONFIG_MAPS}/without-fields"
+    made = created(api, CONFIG_MAPS, {"metadata": {"name": "without-fields"}, "data": {"a": "1"}})
+    empty = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "without-fields"}}
+    for body in (empty, {**empty, "data": {}}, {**empty, "metadata": {"labels": None}}):
+        reply = api("PATCH", f"{where}?fieldManager=nobody", body, Content_Type="application/apply-patch+yaml")
+        assert (reply.status, reply.json["metadata"]) == (200, made["metadata"]), reply.text
+
+
 def owners_of(item: dict[str, Any]) -> dict[str, Any]:
     return {owner["manager"]: owner["fieldsV1"] for owner in item["metadata"]["managedFields"]}
 

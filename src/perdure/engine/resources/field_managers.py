@@ -130,18 +130,18 @@ def applied(
         raise _conflict(refused)
     lost = {(other.key, path) for other, path in conflicts}
     kept = [other.with_fields(path for path in other.fields if (other.key, path) not in lost) for other in others]
-    before = next((other.fields for other in managers if other.key == manager.key), frozenset())
+    own = next((other for other in managers if other.key == manager.key), manager)
     result = deepcopy(live)
     owned, places = {path for other in kept for path in other.fields}, _Places(asked.keys())
-    for path in before - asked.keys():
+    for path in own.fields - asked.keys():
         if path not in owned and not places.touch(path):
             _remove(result, path)
     for path, value in asked.items():
         _set(result, path, value)
     new = manager.with_fields(asked)
-    if new.fields == before:
-        new = next(other for other in managers if other.key == manager.key)
-    return result, [*(other for other in kept if other.fields), new]
+    if new.fields == own.fields:
+        new = own
+    return result, [other for other in [*kept, new] if other.fields]
 
 
 def _conflict(conflicts: Sequence[tuple[FieldManager, Path]]) -> FieldConflict:
