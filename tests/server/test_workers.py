@@ -77,6 +77,16 @@ def worker(server: Server) -> Worker:
     return Worker(server.role("worker"))
 
 
+def test_a_task_that_nobody_takes_is_one_thing_that_its_run_waits_for(server: Server) -> None:
+    """SRV-033: it was told twice, as two things, and the list said "and for 1 more"."""
+    run = server.admin.start({**CALL, "steps": [{"call": "train", "pool": "deserted"}]})
+    try:
+        (wait,) = server.admin("GET", f"/api/v1/runs/{run}").json["waits_for"]
+        assert wait == "a worker: no worker of pool deserted offers train; none was seen in the last day"
+    finally:
+        server.admin("POST", f"/api/v1/runs/{run}/cancel", {})
+
+
 def test_a_task_is_leased_and_answered_once(server: Server, worker: Worker) -> None:
     """SRV-032, SRV-033: the members of the table; the first answer counts."""
     run = server.admin.start(CALL)

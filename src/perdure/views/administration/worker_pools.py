@@ -230,8 +230,10 @@ def why_nobody(backlog: PoolBacklog, workers: Sequence[WorkerRow], now: Instant)
     return f"no worker of pool {backlog.pool} {what}; the last one left {span(now - last)} ago"
 
 
-async def why_nobody_works(client: "Client", pools: Sequence[str], providers: Collection[str]) -> list[str]:
+async def why_nobody_works(
+    client: "Client", pools: Sequence[str], providers: Collection[str]
+) -> list[tuple[PoolBacklog, str]]:
     """Why nobody takes tasks of these providers that wait in these pools."""
     now, workers = client.clock.now(), await client.store.workers()
     backlogs = [backlog for backlog in await client.store.backlogs(pools) if backlog.provider in providers]
-    return list(dict.fromkeys(why for backlog in backlogs if (why := why_nobody(backlog, workers, now))))
+    return [(backlog, why) for backlog in backlogs if (why := why_nobody(backlog, workers, now))]

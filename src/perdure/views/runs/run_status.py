@@ -156,15 +156,24 @@ def _listed(client: "Client", execution: Execution, workers: list[Wait], childre
 async def _workers(client: "Client", execution: Execution) -> list[Wait]:
     language = execution.dialect.name
     tasks = [task for task in execution.state.tasks.values() if task.pool and not task.held]
-    pools = Counter(task.pool for task in tasks)
-    if not pools:
+    if not tasks:
         return []
     from perdure.views.administration.worker_pools import why_nobody_works  # most runs have no pool
 
-    nobody = await why_nobody_works(client, list(pools), {short_name(task.provider, language) for task in tasks})
-    waits = [Wait(WaitReason.WORKER, f"a worker: {why}", comes=False) for why in nobody]
-    more = [Wait(WaitReason.WORKER, f"a worker of pool {pool!r} ({count} tasks)") for pool, count in pools.items()]
-    return waits + more
+    places = Counter((task.pool, short_name(task.provider, language)) for task in tasks)
+    nobody = await why_nobody_works(client, list({pool for pool, _ in places}), {provider for _, provider in places})
+    waits = [
+        Wait(WaitReason.WORKER, f"a worker: {why}", comes=False) for why in dict.fromkeys(why for _, why in nobody)
+    ]
+    explained = {(backlog.pool, backlog.provider) for backlog, _ in nobody}
+    pools: Counter[str] = Counter()
+    for place, count in places.items():
+        if place not in explained:
+            pools[place[0]] += count
+    return waits + [
+        Wait(WaitReason.WORKER, f"a worker of pool {pool!r} ({count} task{'s' * (count > 1)})")
+        for pool, count in pools.items()
+    ]
 
 
 def _timers(client: "Client", execution: Execution, waits: list[Wait]) -> list[Wait]:
