@@ -15,6 +15,16 @@ from perdure.server.routes import ROUTES
 from tests.server.serving import RETURNS, WAITS, Api, Server
 
 
+def test_the_hint_of_a_malformed_request_is_for_whoever_writes_requests(server: Server) -> None:
+    """SRV-011: the API has no `VERB --help`; a command that goes through it is told what it is told on a store."""
+    refused = server.admin("GET", "/api/v1/runs?limit=none")
+    assert refused.problem == (400, "USAGE") and "/openapi.json" in refused.json["hint"]
+    commands, url = server.commands, server.url
+    token = f"@{commands.folder}/perdure.db-server/admin-token"
+    error = commands("logs", "x" * 300, "--server", url, "--access-token", token, "--json", code=None).error
+    assert "openapi" not in error["hint"]
+
+
 def test_health_pages_need_no_token_and_everything_else_does(server: Server) -> None:
     """SRV-003, SRV-020, SRV-070: without a token a path that does not exist is 401 too."""
     for path in ("/livez", "/readyz", "/health", "/api/health"):

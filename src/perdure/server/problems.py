@@ -15,8 +15,8 @@ from perdure.kernel.errors import (
 )
 from perdure.kernel.json_values import jsontext
 from perdure.stores.errors import StoreError, StoreInUse, StoreNotEmpty
-from perdure.views.api_errors import ApiError, PolicyDenied
-from perdure.views.errors import ErrorFamily, family_of
+from perdure.views.api_errors import HINT_OF_REQUESTS, ApiError, PolicyDenied
+from perdure.views.errors import BadRequest, ErrorFamily, family_of
 
 MEDIA_TYPE = "application/problem+json"
 POLICY_CODES = frozenset({"POLICY", "PolicyRefused"})  # problems of documents that the operator's policy causes
@@ -101,7 +101,7 @@ def problem_json(error: PerdureError, request_id: str) -> tuple[int, dict[str, s
         "status": status,
         "detail": str(error),
         "code": error.code,
-        "hint": error.advice,
+        "hint": HINT_OF_REQUESTS if error.advice == BadRequest.hint else error.advice,
         "request": request_id,
     }
     problems = error.facts.get("problems")

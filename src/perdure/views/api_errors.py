@@ -4,6 +4,9 @@ from typing import ClassVar
 
 from perdure.kernel.errors import PerdureError
 
+HINT_OF_REQUESTS = "`GET /openapi.json` describes what a request may say."
+"""What the API says where a command names its --help."""
+
 
 class ApiError(PerdureError):
     """A request was refused by the server."""

@@ -12,7 +12,8 @@ import httpx
 from perdure.engine.handle import RunFailed
 from perdure.kernel.errors import PerdureError, error_kind
 from perdure.kernel.json_values import jsontext
-from perdure.views.api_errors import ApiError, NotAuthenticated, ServerUnreachable, UnknownMember
+from perdure.views.api_errors import HINT_OF_REQUESTS, ApiError, NotAuthenticated, ServerUnreachable, UnknownMember
+from perdure.views.errors import BadRequest
 
 API = "/api/v1"
 POLL = 30  # seconds that one request waits for a result
@@ -28,6 +29,8 @@ def error_of(status: int, body: Any) -> PerdureError:
     problem = body if isinstance(body, dict) else {}
     message = str(problem.get("detail") or f"the server answered {status}")
     hint = str(problem.get("hint") or "")
+    if hint == HINT_OF_REQUESTS:  # it is for those who write requests themselves
+        hint = BadRequest.hint
     facts = {name: problem[name] for name in ("problems", "run") if name in problem}
     kind = error_kind(str(problem.get("code")))
     if kind is None or kind is PerdureError or kind is RunFailed:
