@@ -293,7 +293,7 @@ def follow_starting_stories(reader: Reader, address: str) -> None:
 
 
 def follow_workers(reader: Reader, address: str) -> None:
-    created, worked = page_of("docs/guide/workers.md")
+    created, worked, served, shop, own, started = page_of("docs/guide/workers.md")
     reader.write(train__py="import perdure\n\n@perdure.provider('train')\ndef train():\n    return 1\n")
     reader.type(created)
     server = reader.serve("perdure serve --listen 127.0.0.1:0 --json")
@@ -301,6 +301,15 @@ def follow_workers(reader: Reader, address: str) -> None:
     url = json.loads(server.process.stdout.readline())["url"]
     reader.serve(worked, "working for", **{"https://perdure.example.org": url})
     reader.servers.reverse()  # the worker stops first
+    reader.stop()
+    (flow,) = re.findall(r"```json\n(\{\"\$schema\".*?)```", (ROOT / "docs/guide/workers.md").read_text(), re.DOTALL)
+    reader.write(greet__json=flow)
+    server = reader.serve(served, serve="serve --listen 127.0.0.1:0")
+    for command in (shop, own):
+        reader.type(command)
+    started = started.replace("http://127.0.0.1:8420", server.heard[-1].split()[-1])
+    reader.type(started)
+    assert "no worker of pool shop offers greet" in reader.line("ps").out
     reader.stop()
 
 
