@@ -72,8 +72,8 @@ def languages(
 
     refusal, known = refusal or refusal_in_force, providers or shared
     dialects: tuple[Dialect, ...] = (
-        Flow(known.find_open, known.open_names, refusal),
-        Playbook(known.knows_open, known.open_names, known.lacks, refusal),
+        Flow(known.find_open, known.open_names, refusal, known.repeats_effects),
+        Playbook(known.knows_open, known.open_names, known.lacks, refusal, known.repeats_effects),
         Story(
             provided or _engram_resource,
             lambda template, version: (has_code or shared.knows)(f"engram:{template}@{version}"),

@@ -13,10 +13,29 @@ from perdure.analysis.state_space import StateSpace
 from perdure.kernel.dialect import Dialect
 from perdure.kernel.documents.validation import ValidationContext
 from perdure.kernel.graphs.net import Certainty, DefectKind, Net
+from perdure.providers.context import TaskContext
+from perdure.providers.registry import Registry
 from perdure.wiring import languages
 
 CORPUS = Path(__file__).parent / "corpus"
-LANGUAGES = languages()
+PROVIDERS = Registry()
+LANGUAGES = languages(providers=PROVIDERS)
+
+
+@PROVIDERS.provider("charge", side_effects=True)
+def charge(amount: int = 0, idempotency_key: str = "") -> int:
+    return amount
+
+
+@PROVIDERS.provider("charge-by-key", side_effects=True)
+def charge_by_key(context: TaskContext, amount: int = 0) -> int:
+    return amount
+
+
+@PROVIDERS.provider("book")  # it says nothing of side effects
+def book(amount: int = 0) -> int:
+    return amount
+
 
 Case = dict[str, Any]
 

@@ -79,6 +79,61 @@ def test_findings_have_their_form_and_decide_the_exit_code(perdure: CommandLine)
     assert "error: " in perdure.here("check", "will.yaml", code=7).out
 
 
+TASKS = """
+import perdure
+
+@perdure.provider("charge-LANGUAGE", side_effects=True)
+def charge(amount: int = 0) -> int:
+    return amount
+
+@perdure.provider("note-LANGUAGE")
+def note(amount: int = 0) -> int:
+    return amount
+"""
+RETRIED = {
+    "flow": json.dumps(
+        {
+            "$schema": "https://mwl.dev/v0.1/flow/schema.json",
+            "entrypoint": "pay",
+            "steps": {
+                "pay": {
+                    "action": "Call",
+                    "call": {"provider": "mwl:provider.call/perdure/charge-flow/v1"},
+                    "middleware": [
+                        {
+                            "provider": "mwl:provider.middleware/mwl/retry/v1",
+                            "onEntry": {"with": {"policies": [{"match": {"codes": ["*"]}, "attempts": 2}]}},
+                        }
+                    ],
+                    "next": "done",
+                },
+                "done": {"action": "Return"},
+            },
+        }
+    ),
+    "playbook": """
+apiVersion: noetl.io/v10
+kind: Playbook
+metadata: {name: pay, path: pay}
+workflow:
+  - step: pay
+    tool:
+      kind: charge-playbook
+      spec: {policy: {rules: [{when: "{{ outcome.status == 'error' }}", then: {do: retry, attempts: 2}}]}}
+""",
+}
+
+
+@pytest.mark.parametrize("language", RETRIED)
+def test_a_retry_of_declared_side_effects_is_a_warning(perdure: CommandLine, language: str) -> None:
+    """ANA-009: only where the provider declares them."""
+    (perdure.folder / "tasks.py").write_text(TASKS.replace("LANGUAGE", language))
+    for name, kinds in (("charge", ["effect-unkeyed"]), ("note", [])):
+        (perdure.folder / name).write_text(RETRIED[language].replace("charge", name))
+        checked = perdure.here("check", name, "--load", "./tasks.py", "--json", code=0).json
+        assert [finding["kind"] for finding in checked["findings"]] == kinds
+
+
 def test_soundness_can_be_asked_for_and_left_out(perdure: CommandLine) -> None:
     """ANA-001: `--sound` is the default."""
     steps = {"a": {"action": "Return"}, "b": {"action": "Return"}}

@@ -113,6 +113,7 @@ class Provider:
     description: str = ""
     declared: Mapping[str, Any] | None = None
     side_effects: bool = True
+    declares_effects: bool = False  # its author says so; of others it is only possible
     prefix: str = ""
     source: str = ""
     mode_for: Callable[[Mapping[str, Any]], Mode] | None = None
@@ -138,6 +139,11 @@ class Provider:
     def parameters(self) -> Mapping[str, Any]:
         """JSON Schema of the arguments: as declared, otherwise derived from the signature."""
         return self.declared if self.declared is not None else self.function.schema()
+
+    @property
+    def repeats_effects(self) -> bool:
+        """Whether a second attempt repeats its side effects: it declares some, and is not given a key."""
+        return self.declares_effects and not self.function.wants_context
 
     @property
     def place(self) -> str:
@@ -263,6 +269,10 @@ class Registry:
     def knows_open(self, name: str) -> bool:
         return language_of(name) is None and self.knows(name)
 
+    def repeats_effects(self, name: str) -> bool:
+        provider = self._providers.get(name)  # one that nothing has loaded declares nothing
+        return provider is not None and provider.repeats_effects
+
     def open_names(self) -> list[str]:
         return [name for name in self.names() if language_of(name) is None]
 
@@ -276,7 +286,7 @@ class Registry:
         *,
         description: str = "",
         parameters: Mapping[str, Any] | None = None,
-        side_effects: bool = True,
+        side_effects: bool | None = None,
         isolated: bool = False,
         inline: bool = False,
         quick: bool = False,
@@ -288,6 +298,9 @@ class Registry:
         that can be killed. `inline` is for pure code of a few microseconds: it delays everything else while it runs.
         `quick` is for a plain function without a context that takes less than 5 ms: it is called without a thread
         while its arguments are small, until a call has taken longer.
+
+        `side_effects=True` says that each call changes something outside: `check` then warns of retries that repeat it,
+        unless the function takes a context, which has a key. `False` says that it changes nothing.
         """
         if inline + isolated + quick > 1:
             raise ValueError(f"provider {name!r}: a function is one of inline, isolated and quick")
@@ -301,7 +314,8 @@ class Registry:
                 function,
                 mode=mode,
                 declared=parameters,
-                side_effects=side_effects,
+                side_effects=side_effects is not False,
+                declares_effects=side_effects is True,
                 is_quick=quick,
                 **chosen,
             )

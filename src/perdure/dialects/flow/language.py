@@ -15,6 +15,7 @@ from perdure.kernel.lazy_methods import lazy
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.plan.provider_catalog import ProviderCatalog, ProviderDescription
+    from perdure.kernel.graphs.net import Net
 
 _FLOW = "perdure.dialects.flow"
 
@@ -39,8 +40,13 @@ class Flow(Dialect):
         find: "Callable[[str], ProviderDescription | None]" = lambda name: None,
         names: Callable[[], Iterable[str]] = lambda: (),
         refusal: Callable[[str, str], str | None] = lambda name, namespace: None,
+        repeats: Callable[[str], bool] = lambda name: False,
     ) -> None:
-        """`refusal`: why the operator does not allow a provider in a namespace; None if it is allowed."""
+        """`refusal`: why the operator does not allow a provider in a namespace; None if it is allowed.
+
+        `repeats`: whether a second attempt of a provider repeats its side effects.
+        """
+        self._repeats = repeats
         self._find = find
         self._names = names
         self._refusal = refusal
@@ -93,8 +99,12 @@ class Flow(Dialect):
     graph = lazy(f"{_FLOW}.views.graph:draw")
     document_schema = lazy(f"{_FLOW}.document.flow_schema:document_schema")
     tracer = lazy(f"{_FLOW}.views.trace:FlowTracer")
-    net = lazy(f"{_FLOW}.views.net:net_of")
     find_places = lazy(f"{_FLOW}.document.reader:find_places")
+
+    def net(self, program: Any) -> "Net":
+        from perdure.dialects.flow.views.net import FlowNet
+
+        return FlowNet(program, self._repeats).net
 
     # Runs.
 

@@ -18,6 +18,7 @@ from perdure.kernel.outcomes import Outcome
 
 if TYPE_CHECKING:
     from perdure.dialects.playbook.document.reader import ToolCatalog
+    from perdure.kernel.graphs.net import Net
 
 _PLAYBOOK = "perdure.dialects.playbook"
 
@@ -44,8 +45,13 @@ class Playbook(Dialect):
         kinds: Callable[[], Iterable[str]] = lambda: (),
         lacks: Callable[[str], str | None] = lambda kind: None,
         refusal: Callable[[str, str], str | None] = lambda name, namespace: None,
+        repeats: Callable[[str], bool] = lambda kind: False,
     ) -> None:
-        """`refusal`: why the operator does not allow a provider in a namespace; None if it is allowed."""
+        """`refusal`: why the operator does not allow a provider in a namespace; None if it is allowed.
+
+        `repeats`: whether a second attempt of a task of this kind repeats its side effects.
+        """
+        self._repeats = repeats
         self._lacks = lacks
         self._refusal = refusal
         self._provides = provides
@@ -100,9 +106,13 @@ class Playbook(Dialect):
     graph = lazy(f"{_PLAYBOOK}.views.graph:draw")
     document_schema = lazy(f"{_PLAYBOOK}.document.playbook_schema:document_schema")
     tracer = lazy(f"{_PLAYBOOK}.views.trace:PlaybookTracer")
-    net = lazy(f"{_PLAYBOOK}.views.net:net_of")
     find_places = lazy(f"{_PLAYBOOK}.document.reader:find_places")
     open = lazy(f"{_PLAYBOOK}.run.envelope_opening:open_envelope")
+
+    def net(self, program: Any) -> "Net":
+        from perdure.dialects.playbook.views.net import net_of
+
+        return net_of(program, self._repeats)
 
     def apply_rules(self, document: bytes, pipeline: Any, outcome: Outcome, began: Instant, ended: Instant) -> Any:
         from perdure.dialects.playbook.run.envelope_opening import program_of

@@ -17,6 +17,17 @@ if TYPE_CHECKING:
     from perdure.kernel.state import State
 
 
+PASS_A_KEY = "Let the provider's function take a context, which has a key, or pass it one as `idempotency_key`."
+
+
+def passes_key(arguments: Any) -> bool:
+    """Whether an author's arguments have a member, at any depth, that is called an idempotency key."""
+    if isinstance(arguments, dict):
+        names = (str(name).lower().replace("-", "").replace("_", "") for name in arguments)
+        return any(name.startswith("idempotencykey") for name in names) or any(map(passes_key, arguments.values()))
+    return isinstance(arguments, list) and any(map(passes_key, arguments))
+
+
 class Effect(msgspec.Struct, gc=False, array_like=True):
     """Claimed by a delivery of a task; `result`, `unfit` or `released` says how it ended, if that is known."""
 

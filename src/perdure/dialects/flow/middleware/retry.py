@@ -102,8 +102,11 @@ class Retry(Middleware):
         """Failures that a policy matches run it again, a limited number of times; then they are exhausted."""
         again = net.net.place()
         net.go(part, "", at, again, is_start=False)
-        ends = net.wrapped(entry, again, part, inside)
         policies = self._policies(net, entry)
+        tries_again = policies is None or any(item["attempts"] > 1 for item in policies)
+        net.retries += tries_again
+        ends = net.wrapped(entry, again, part, inside)
+        net.retries -= tries_again
         if policies is None or "onFailure" in entry.phases or any("backoff" in item for item in policies):
             net.waits += 1
         if policies is None or policies:

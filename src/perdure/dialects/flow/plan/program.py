@@ -16,6 +16,7 @@ from perdure.dialects.flow.plan.secrets import Place
 from perdure.expressions.mwl import Expression, Growth, Template, compile_expression, find_expression, find_growth
 from perdure.kernel.json_values import jsontext
 from perdure.kernel.lazy_regex import lazy_regex
+from perdure.kernel.tasks.effects import passes_key
 
 if TYPE_CHECKING:
     from perdure.dialects.flow.steps.protocol import Action
@@ -152,6 +153,11 @@ class PlannedCall(msgspec.Struct):
     @property
     def has_arms(self) -> bool:
         return self.on_success is not None or self.on_failure is not None
+
+    @property
+    def passes_key(self) -> bool:
+        """Whether its arguments have a key that tells side effects apart."""
+        return self.arguments is not None and passes_key(self.arguments.template.document)
 
 
 class Clause(msgspec.Struct, frozen=True):

@@ -30,6 +30,7 @@ from perdure.expressions.mwl.condition_analysis import formula_of
 from perdure.kernel.graphs.net import START, DefectKind, Formula, Net
 from perdure.kernel.json_values.values import Instant
 from perdure.kernel.lazy_regex import lazy_regex
+from perdure.kernel.tasks.effects import PASS_A_KEY
 
 LARGEST = 60_000
 """Transitions. Calls are followed at each place; a Flow whose calls multiply is followed up to here."""
@@ -67,20 +68,21 @@ class Ends(msgspec.Struct):
     failures: dict[KnownFailure, int] = msgspec.field(default_factory=dict)
 
 
-def net_of(program: Program) -> Net:
-    return FlowNet(program).net
-
-
 class FlowNet:
-    """What actions and middleware build their part of the net with."""
+    """What actions and middleware build their part of the net with.
+
+    `repeats`: whether a second attempt of a provider repeats its side effects.
+    """
 
     unknown = UNKNOWN
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, repeats: Callable[[str], bool]) -> None:
         self.program = program
+        self._repeats = repeats
         self.net = Net()
         self.limits: list[Instant] = []  # of the timeouts around
         self.waits = 0  # how many places were met where time may pass
+        self.retries = 0  # of the middleware around: those that may try again
         self._parts: dict[str, int] = {}
         self._steps: list[dict[str, int]] = []  # of the frames around, innermost last: where each Step begins
         self._ends: list[Ends] = []
@@ -89,14 +91,8 @@ class FlowNet:
         whole = self.part("", None)
         for flow in program.flows.values():
             for step in flow.steps.values():
-                message = f"no run reaches the Step {step.name!r}"
-                self.part(
-                    step.site,
-                    self._names[step.site],
-                    DefectKind.DEAD_STEP,
-                    message,
-                    "Remove it, or let a Step lead to it.",
-                )
+                message, hint = f"no run reaches the Step {step.name!r}", "Remove it, or let a Step lead to it."
+                self.part(step.site, self._names[step.site], DefectKind.DEAD_STEP, message, hint)
         self._entered: set[str] = set()
         self.frame(program.root, START, whole)
         for flow in program.flows.values():
@@ -259,6 +255,10 @@ class FlowNet:
             self._mock(call, at, part, ends)
         else:
             self.waits += 1
+            name = "" if call.provider is None or call.passes_key else call.provider.name
+            if self.retries and name and self._repeats(name):
+                message = "a retry may repeat the side effects of this call: it passes no idempotency key"
+                self.net.find(DefectKind.EFFECT_UNKEYED, part, message, PASS_A_KEY)
             self.go(part, "succeeds", at, ends.ok)
             self.go(part, "fails", at, self.failed(ends, UNKNOWN))
         for arm, places in ((call.on_success, [ends.ok]), (call.on_failure, list(ends.failures.values()))):

@@ -4,7 +4,7 @@ arrives ──▶ join ──▶ gate ──▶ pipeline ──▶ done | failed
              held     pending                             └─▶ nothing matches
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations, islice
 from typing import Any
 
@@ -19,7 +19,7 @@ from perdure.dialects.playbook.plan.program import (
     Step,
 )
 from perdure.dialects.playbook.run.admission import FIXED, can_be_opened
-from perdure.dialects.playbook.views.pipeline_net import add_pipeline, formula
+from perdure.dialects.playbook.views.pipeline_net import add_pipeline, check_effects, formula
 from perdure.kernel.graphs.net import START, DefectKind, Net, Remark, answers
 from perdure.kernel.json_values.values import SECOND
 
@@ -31,8 +31,12 @@ _ADD_EXIT = (
 TOO_LONG = "waits too long"
 
 
-def net_of(program: Program) -> Net:
-    return PlaybookNet(program).net
+def net_of(program: Program, repeats: Callable[[str], bool] = lambda kind: False) -> Net:
+    """`repeats`: whether a second attempt of a task of this kind repeats its side effects."""
+    drawn = PlaybookNet(program)
+    for name, step in program.steps.items():
+        check_effects(drawn.net, step, drawn.parts[name], repeats)
+    return drawn.net
 
 
 class PlaybookNet:

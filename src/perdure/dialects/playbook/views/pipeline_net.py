@@ -1,13 +1,14 @@
 """The pipeline of a step as a part of the net: its tasks, what their rules may say, and the loop around them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from perdure.dialects.playbook.plan.program import Directive, Step, Task
 from perdure.dialects.playbook.tools import kind_of
 from perdure.expressions.jinja import Guard
 from perdure.expressions.jinja.condition_analysis import formula_of
-from perdure.kernel.graphs.net import Formula, Net, answers
+from perdure.kernel.graphs.net import DefectKind, Formula, Net, answers
+from perdure.kernel.tasks.effects import PASS_A_KEY, passes_key
 
 
 def formula(guard: Guard | None, known: Mapping[str, Any]) -> Formula:
@@ -77,6 +78,16 @@ def _add_task(
                     net.add(part, "", (after,), (broken,))
                 case Directive.FAIL:
                     net.add(part, "", (after,), (broken,))
+
+
+def check_effects(net: Net, step: Step, part: int, repeats: Callable[[str], bool]) -> None:
+    """A rule that tries a failed task again repeats its side effects, unless a key says that they are the same."""
+    for task in step.tasks:
+        is_retried = any(do is Directive.RETRY and attempts > 1 for do, _, attempts in _directives(task, True))
+        arguments = {**task.fixed, **{name: template.document for name, template in task.fields.items()}}
+        if is_retried and repeats(task.kind) and not passes_key(arguments):
+            message = f"a retry of task {task.label!r} may repeat its side effects: it passes no idempotency key"
+            net.find(DefectKind.EFFECT_UNKEYED, part, message, PASS_A_KEY)
 
 
 def _directives(task: Task, is_error: bool) -> Iterator[tuple[Directive, int | None, int]]:
