@@ -84,8 +84,11 @@ async def test_200_runs_of_10_steps(
     assert sum(meter.bytes) / 2000 < bounds.sequence
 
 
-CALLS = {"drill": 102, "flow": 139, "playbook": 171, "story": 168}
-"""Python calls per step of W1, starts and ends among them: a fiftieth above what they are today, or less."""
+CALLS = {"drill": 103, "flow": 141, "playbook": 173, "story": 171}
+"""Python calls per step of W1, starts and ends among them: a thirtieth above what they are while nothing else works.
+
+On a busy machine fewer runs share a commit.
+"""
 
 
 async def test_a_step_takes_one_round_of_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

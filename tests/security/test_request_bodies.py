@@ -144,7 +144,7 @@ async def test_nobody_keeps_the_body_of_a_request_that_was_answered(is_refused: 
         await engine.record(call.act)
         return Answer({"done": True})
 
-    async def caller(*_: Any) -> Caller:
+    async def caller(*_: Any, **how: Any) -> Caller:
         return Caller("somebody", AccessRole.OPERATOR)
 
     async def record(act: Act | None) -> None:

@@ -78,7 +78,7 @@ def test_what_a_failed_engram_says_is_masked_wherever_it_is_shown_or_kept(perdur
         assert "hunter22" not in output.out + output.err
     assert "password=[REDACTED]" in outputs[0].err + outputs[0].out
     for file in perdure.folder.iterdir():
-        if file.name not in ("script.sh", "code.py"):
+        if file.is_file() and file.name not in ("script.sh", "code.py"):
             assert b"hunter22" not in file.read_bytes(), file.name
 
 

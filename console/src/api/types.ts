@@ -230,6 +230,7 @@ export interface ScenariosBody {
   only?: string;
   coverage?: "dot" | "mermaid" | "svg" | "text" | null;
   apply?: string[];
+  namespace?: string | null;
 }
 
 export interface SentAnswer {
@@ -275,6 +276,7 @@ export interface SimulationBody {
   input?: Json;
   trace?: string;
   apply?: string[];
+  namespace?: string | null;
 }
 
 export interface StartBody {
