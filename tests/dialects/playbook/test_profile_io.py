@@ -262,7 +262,7 @@ TEMPLATES = [
 def test_a_template_in_code_is_only_text_and_check_says_so(code: str) -> None:
     """PBK-092."""
     (warning,) = problems_of(playbook(CODE % code), Severity.WARNING)
-    assert warning.code == "PBK-092" and "is no template" in warning.message
+    assert warning.code == "PBK-092" and "is not a template" in warning.message
     assert warning.hint is not None and "input: {value:" in warning.hint
 
 

@@ -56,7 +56,7 @@ def _check_code(task: Cursor, code: str, names: Set[str]) -> None:
             if match[1] in names:
                 field = "input" if task.report.is_io else "args"
                 hint = f'Pass it as `{field}: {{value: "{match[0]}"}}`; the code then has a variable `value`.'
-                message = f"the code is no template: {match[0]} stays as it is"
+                message = f"the code is not a template: {match[0]} stays as it is"
                 task.at("code").warn("PBK-092", message, hint=hint)
                 return
 
